@@ -1,0 +1,10 @@
+//go:build components
+
+// Package controlplane pins the commands that `go build` is asked for; it has no code of its own.
+package controlplane
+
+import (
+	_ "k8s.io/kubernetes/cmd/kube-apiserver"
+	_ "k8s.io/kubernetes/cmd/kube-controller-manager"
+	_ "k8s.io/kubernetes/cmd/kube-scheduler"
+)

@@ -1,0 +1,1 @@
+//! Clusters to test on: an embedded control plane, or any kubeconfig.

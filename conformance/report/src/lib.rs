@@ -1,0 +1,1 @@
+//! The result model of a conformance run and everything rendered from it.

@@ -1,0 +1,2 @@
+//! The bufconf command line.
+fn main() {}

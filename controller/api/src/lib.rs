@@ -1,0 +1,1 @@
+//! Typed resources, condition names and CRD generation for the CapacityBuffer API.

@@ -1,0 +1,1 @@
+//! Every decision of the reference controller as a pure function.

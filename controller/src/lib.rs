@@ -1,0 +1,1 @@
+//! The reference CapacityBuffer, NodePool and NodeClaim controllers.

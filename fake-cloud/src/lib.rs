@@ -1,0 +1,1 @@
+//! Turns NodeClaims into nodes without a cloud.
