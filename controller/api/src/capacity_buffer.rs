@@ -1,0 +1,98 @@
+//! The CapacityBuffer resource, `autoscaling.x-k8s.io`.
+//!
+//! Rules: the API text of the CRD, rows A1–A17 of the suite's requirement catalogue.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::Condition};
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The only strategy that this API text defines; the default of `spec.provisioningStrategy`.
+pub const ACTIVE_CAPACITY: &str = "buffer.x-k8s.io/active-capacity";
+
+/// A request to keep spare node capacity for a number of pod-shaped chunks.
+#[derive(CustomResource, Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[kube(
+    group = "autoscaling.x-k8s.io",
+    version = "v1beta1",
+    kind = "CapacityBuffer",
+    plural = "capacitybuffers",
+    shortname = "cb",
+    category = "autoscaling",
+    namespaced,
+    status = "CapacityBufferStatus",
+    derive = "Default",
+    derive = "PartialEq"
+)]
+#[serde(rename_all = "camelCase")]
+pub struct CapacityBufferSpec {
+    /// How the capacity is provided; absent means [`ACTIVE_CAPACITY`].
+    #[serde(default = "default_strategy", skip_serializing_if = "Option::is_none")]
+    pub provisioning_strategy: Option<String>,
+    /// A PodTemplate of the same namespace that describes one chunk.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pod_template_ref: Option<LocalObjectRef>,
+    /// A workload with a scale subresource whose pods describe one chunk.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scalable_ref: Option<ScalableRef>,
+    /// Fixed number of chunks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<i32>,
+    /// Number of chunks in percent of the workload's replicas, rounded up.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub percentage: Option<i32>,
+    /// Upper bound of the total requests of all chunks, by resource name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limits: Option<BTreeMap<String, Quantity>>,
+}
+
+#[allow(clippy::unnecessary_wraps)] // the signature is serde's
+fn default_strategy() -> Option<String> {
+    Some(ACTIVE_CAPACITY.to_owned())
+}
+
+/// Name of an object in the buffer's namespace.
+#[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+pub struct LocalObjectRef {
+    /// Name of the object; not empty.
+    #[schemars(length(min = 1))]
+    pub name: String,
+}
+
+/// A scalable object in the buffer's namespace.
+#[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ScalableRef {
+    /// API group; absent or empty is the core group.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub api_group: Option<String>,
+    /// Kind, such as `Deployment`; not empty.
+    #[schemars(length(min = 1))]
+    pub kind: String,
+    /// Name of the object; not empty.
+    #[schemars(length(min = 1))]
+    pub name: String,
+}
+
+/// What the implementation made of the buffer.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CapacityBufferStatus {
+    /// The PodTemplate that was used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pod_template_ref: Option<LocalObjectRef>,
+    /// The number of chunks that the autoscaler acts on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<i32>,
+    /// Generation of the PodTemplate that was used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pod_template_generation: Option<i64>,
+    /// The strategy that is acted on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub provisioning_strategy: Option<String>,
+    /// Conditions, one a type.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+}

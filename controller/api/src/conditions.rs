@@ -1,0 +1,87 @@
+//! Condition types, reasons and messages of every resource, in one place.
+//!
+//! Source: what Karpenter documents (`ReadyForProvisioning`, `Provisioning`, the claim's life),
+//! and Cluster Autoscaler for `LimitedByQuotas`.
+
+/// Condition types of a CapacityBuffer.
+pub mod buffer {
+    /// The reference was resolved and the number of chunks computed.
+    pub const READY_FOR_PROVISIONING: &str = "ReadyForProvisioning";
+    /// Every chunk fits on nodes that are ready now.
+    pub const PROVISIONING: &str = "Provisioning";
+    /// A ResourceQuota holds the number of chunks down.
+    pub const LIMITED_BY_QUOTAS: &str = "LimitedByQuotas";
+
+    /// `ReadyForProvisioning=True`.
+    pub const RESOLVED: &str = "Resolved";
+    /// Message of [`RESOLVED`].
+    pub const RESOLVED_MESSAGE: &str = "Pod template resolved successfully";
+    /// The PodTemplate does not exist.
+    pub const POD_TEMPLATE_NOT_FOUND: &str = "PodTemplateNotFound";
+    /// The workload does not exist.
+    pub const SCALABLE_REF_NOT_FOUND: &str = "ScalableRefNotFound";
+    /// Anything else that keeps a reference from being resolved.
+    pub const RESOLUTION_FAILED: &str = "ResolutionFailed";
+
+    /// `Provisioning=True`.
+    pub const FITS_EXISTING_CAPACITY: &str = "FitsExistingCapacity";
+    /// Some chunks need nodes that are not ready yet, or can't be had.
+    pub const REQUIRES_NEW_CAPACITY: &str = "RequiresNewCapacity";
+    /// `ReadyForProvisioning` is not True.
+    pub const NOT_READY_FOR_PROVISIONING: &str = "NotReadyForProvisioning";
+    /// Message of [`NOT_READY_FOR_PROVISIONING`].
+    pub const NOT_READY_MESSAGE: &str = "Buffer is not ReadyForProvisioning";
+    /// The buffer asks for nothing.
+    pub const BUFFER_EMPTY: &str = "BufferEmpty";
+    /// Message of [`BUFFER_EMPTY`].
+    pub const EMPTY_MESSAGE: &str = "Buffer has zero desired replicas";
+
+    /// Message of [`FITS_EXISTING_CAPACITY`].
+    #[must_use]
+    pub fn fits_message(desired: i32) -> String {
+        format!("All {desired} virtual pods fit on existing capacity")
+    }
+
+    /// Message of [`REQUIRES_NEW_CAPACITY`].
+    #[must_use]
+    pub fn requires_message(new: i32, desired: i32, failed: i32) -> String {
+        format!("{new}/{desired} virtual pods required new capacity, {failed} failed")
+    }
+}
+
+/// Condition types and reasons of a NodeClaim.
+pub mod claim {
+    /// The instance runs.
+    pub const LAUNCHED: &str = "Launched";
+    /// Its node carries the claim's labels and taints.
+    pub const REGISTERED: &str = "Registered";
+    /// Its node takes pods.
+    pub const INITIALIZED: &str = "Initialized";
+    /// Nothing but daemons ran on its node for the pool's `consolidateAfter`.
+    pub const CONSOLIDATABLE: &str = "Consolidatable";
+    /// Why its node is about to go.
+    pub const DISRUPTION_REASON: &str = "DisruptionReason";
+    /// All offerings of the claim failed.
+    pub const INSUFFICIENT_CAPACITY: &str = "InsufficientCapacity";
+}
+
+/// Condition types and reasons of NodePools and node classes.
+pub mod pool {
+    /// Usable.
+    pub const READY: &str = "Ready";
+    /// The node class was found and is ready.
+    pub const NODE_CLASS_READY: &str = "NodeClassReady";
+    /// The node class does not exist or is of a kind that nobody here serves.
+    pub const NODE_CLASS_NOT_FOUND: &str = "NodeClassNotFound";
+    /// The pool's values make sense.
+    pub const VALIDATION_SUCCEEDED: &str = "ValidationSucceeded";
+}
+
+/// Event on a node, and its claim, that buffer pods keep from being consolidated.
+pub const UNCONSOLIDATABLE_EVENT: &str = "Unconsolidatable";
+
+/// Message of [`UNCONSOLIDATABLE_EVENT`] for buffer pods.
+#[must_use]
+pub fn has_buffer_pods(node: &str) -> String {
+    format!("Node \"{node}\" has buffer pods")
+}
