@@ -38,7 +38,7 @@ clippy:
 
 deny: tools
 	ci/checks/dependencies
-	$(CARGO) deny --offline check bans licenses sources
+	$(CARGO) deny check --hide-inclusion-graph bans licenses sources
 
 generate: ## writes the generated files: CRDs, JSON Schemas
 	BUFCONF_GENERATE=1 $(CARGO) test --locked --package buffer-api --package conformance-engine --package conformance-report --quiet fresh
