@@ -14,8 +14,8 @@ pub const ACTIVE_CAPACITY: &str = "buffer.x-k8s.io/active-capacity";
 
 /// What spare capacity is wanted.
 ///
-/// Neither reference, and a workload without any size, are admitted: the API text says that exactly one reference
-/// should be set, but only the two rules below are enforced by the schema.
+/// Exactly one reference should be set. A buffer without a reference, or without any size, is admitted and never
+/// becomes ready.
 #[derive(CustomResource, Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[kube(
     group = "autoscaling.x-k8s.io",

@@ -9,7 +9,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 use kube::CustomResourceExt;
 
-use crate::{CapacityBuffer, FakeNodeClass, NodeClaim, NodePool};
+use crate::{CapacityBuffer, FakeNodeClass, NodeClaim, NodePool, karpenter::LABEL_KEY};
 
 /// Version of the CapacityBuffer that is served for old clients; its schema is that of the stored version.
 pub const DEPRECATED_VERSION: &str = "v1alpha1";
@@ -74,8 +74,10 @@ fn correct(schema: &mut JSONSchemaProps) {
     }
     for (name, property) in schema.properties.iter_mut().flatten() {
         correct(property);
-        if name == "conditions" && property.type_.as_deref() == Some("array") {
-            conditions(property);
+        match name.as_str() {
+            "conditions" => conditions(property),
+            "taints" | "startupTaints" => taints(property),
+            _ => {}
         }
     }
     if let Some(JSONSchemaPropsOrBool::Schema(values)) = &mut schema.additional_properties {
@@ -100,8 +102,7 @@ fn quantity() -> JSONSchemaProps {
 fn conditions(list: &mut JSONSchemaProps) {
     list.x_kubernetes_list_type = Some("map".to_owned());
     list.x_kubernetes_list_map_keys = Some(vec!["type".to_owned()]);
-    let Some(JSONSchemaPropsOrArray::Schema(condition)) = &mut list.items else { return };
-    for (name, field) in condition.properties.iter_mut().flatten() {
+    for (name, field) in item_fields(list) {
         match name.as_str() {
             "message" => field.max_length = Some(32_768),
             "observedGeneration" => field.minimum = Some(0.0),
@@ -110,9 +111,7 @@ fn conditions(list: &mut JSONSchemaProps) {
                 field.max_length = Some(1024);
                 field.pattern = Some(CONDITION_REASON.to_owned());
             }
-            "status" => {
-                field.enum_ = Some(["True", "False", "Unknown"].map(|status| JSON(status.into())).to_vec());
-            }
+            "status" => field.enum_ = Some(one_of(["True", "False", "Unknown"])),
             "type" => {
                 field.max_length = Some(316);
                 field.pattern = Some(CONDITION_TYPE.to_owned());
@@ -120,4 +119,31 @@ fn conditions(list: &mut JSONSchemaProps) {
             _ => {}
         }
     }
+}
+
+/// Bounds the fields of taints as the Node API does, so that a bad one is refused before a machine is bought for it.
+fn taints(list: &mut JSONSchemaProps) {
+    list.x_kubernetes_list_type = Some("atomic".to_owned());
+    for (name, field) in item_fields(list) {
+        match name.as_str() {
+            "effect" => field.enum_ = Some(one_of(["NoSchedule", "PreferNoSchedule", "NoExecute"])),
+            "key" => {
+                field.min_length = Some(1);
+                field.pattern = Some(LABEL_KEY.to_owned());
+            }
+            _ => {}
+        }
+    }
+}
+
+fn item_fields(list: &mut JSONSchemaProps) -> impl Iterator<Item = (&String, &mut JSONSchemaProps)> {
+    let item = match &mut list.items {
+        Some(JSONSchemaPropsOrArray::Schema(item)) => item.properties.as_mut(),
+        _ => None,
+    };
+    item.into_iter().flatten()
+}
+
+fn one_of<const N: usize>(values: [&str; N]) -> Vec<JSON> {
+    values.map(|value| JSON(value.into())).to_vec()
 }

@@ -15,6 +15,11 @@ const SPAN_OR_NEVER: &str = "^(([0-9]+(s|m|h))+|Never)$";
 /// Pattern of a time span of whole seconds, minutes and hours.
 const SPAN: &str = "^([0-9]+(s|m|h))+$";
 
+/// Pattern of a label value.
+const LABEL_VALUE: &str = "^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$";
+/// Pattern of a label or taint key.
+pub(crate) const LABEL_KEY: &str = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]$";
+
 /// A kind of nodes that may be bought, and the rules by which they live.
 #[derive(CustomResource, Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[kube(
@@ -70,7 +75,10 @@ pub struct NodeClaimTemplate {
 pub struct TemplateMetadata {
     /// Labels.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(length(max = 100), extend("x-kubernetes-validations" = [
+    #[schemars(extend(
+        "maxProperties" = 100,
+        "additionalProperties" = {"type": "string", "maxLength": 63, "pattern": LABEL_VALUE},
+"x-kubernetes-validations" = [
         {
             "rule": "self.all(k, k != 'kubernetes.io/hostname' && (k == 'karpenter.sh/capacity-type' || !k.matches('^([^/]*[.])?karpenter[.]sh/')))",
             "message": "kubernetes.io/hostname and labels of karpenter.sh other than capacity-type are Karpenter's own"
@@ -160,7 +168,7 @@ pub struct Requirement {
     /// Label key.
     #[schemars(
         length(max = 316),
-        regex(pattern = "^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]$"),
+        regex(pattern = LABEL_KEY),
         extend("x-kubernetes-validations" = [
             {
                 "rule": "self != 'kubernetes.io/hostname'",
@@ -237,7 +245,11 @@ fn zero_seconds() -> String {
 }
 
 fn default_budgets() -> Vec<Budget> {
-    vec![Budget { nodes: "10%".to_owned(), ..Budget::default() }]
+    vec![Budget { nodes: ten_percent(), ..Budget::default() }]
+}
+
+fn ten_percent() -> String {
+    "10%".to_owned()
 }
 
 /// Which nodes may be consolidated.
@@ -254,6 +266,7 @@ pub enum ConsolidationPolicy {
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 pub struct Budget {
     /// Nodes as a number or a percentage of the pool's nodes, rounded up.
+    #[serde(default = "ten_percent")]
     #[schemars(regex(pattern = "^((100|[0-9]{1,2})%|[0-9]+)$"))]
     pub nodes: String,
     /// Cron schedule, in UTC, at which the budget becomes active; absent is always.
