@@ -1,5 +1,6 @@
 //! The scenario language: text with places ([`raw`]) is lifted into the checked model ([`model`], [`step`]).
 mod count;
+mod de;
 pub mod model;
 mod object;
 pub(crate) mod raw;

@@ -8,9 +8,15 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::{
+    diagnostic::Diagnostic,
     implementation::{Dialect, Hook},
     rows::{Feature, Row},
-    scenario::raw::Node,
+    scenario::{
+        de,
+        raw::Node,
+        step::Step,
+        vars::{Vars, replace},
+    },
 };
 
 /// Whose scenario it is.
@@ -55,7 +61,7 @@ pub struct Scenario {
     /// The steps as they stand in the file, in order: what can be said of them before they are bound.
     pub outline: Vec<StepOutline>,
     pub(super) text: String,
-    pub(super) steps: Node,
+    pub(super) steps: Vec<Node>,
 }
 
 /// A step before its variables have values.
@@ -153,4 +159,27 @@ pub struct Case {
     /// The other cells, each `${case.KEY}`.
     #[serde(flatten)]
     pub values: BTreeMap<String, Value>,
+}
+
+impl Scenario {
+    /// The steps with every variable replaced, in order.
+    ///
+    /// Fails where a variable has no value, or one that the step can't have; the place in the file is told.
+    pub fn bind(&self, vars: &Vars) -> Result<Vec<Step>, Diagnostic> {
+        self.steps
+            .iter()
+            .map(|step| {
+                bind_step(step, vars).map_err(|fault| {
+                    Diagnostic::new(&self.file, &self.text, fault.at.unwrap_or(step.at), fault.message)
+                })
+            })
+            .collect()
+    }
+}
+
+/// One step with its variables replaced.
+pub(super) fn bind_step(step: &Node, vars: &Vars) -> Result<Step, de::Fault> {
+    let bound = replace(step, vars).map_err(|(at, error)| de::Fault::new(at, error.to_string()))?;
+    let bound = bound.ok_or_else(|| de::Fault::new(step.at, "a step can't be a variable"))?;
+    de::read(&bound)
 }
