@@ -33,6 +33,9 @@ pub struct Implementation {
     /// Settings that a plane of its own can give it.
     #[serde(default)]
     pub settings: Vec<Setting>,
+    /// What `${implementation.NAME}` stands for in scenarios.
+    #[serde(default)]
+    pub variables: BTreeMap<String, Value>,
     /// Plain commands, program and arguments. They get `KUBECONFIG` and, where there is a pool, `BUFCONF_POOL`.
     #[serde(default)]
     pub hooks: BTreeMap<Hook, Vec<String>>,

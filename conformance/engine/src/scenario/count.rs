@@ -3,7 +3,11 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::{implementation::Dialect, rows::Requirement, waits::Wait};
+use crate::{
+    implementation::Dialect,
+    rows::{Feature, Requirement},
+    waits::Wait,
+};
 
 /// `nodes` and `claims`: at least one of its conditions is given.
 #[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq)]
@@ -13,6 +17,8 @@ pub struct NodeCount {
     pub req: Option<Requirement>,
     /// Dialect.
     pub dialect: Option<Dialect>,
+    /// Feature.
+    pub feature: Option<Feature>,
     /// Exactly so many now.
     pub equals: Option<Count>,
     /// So many or more now.
@@ -63,6 +69,8 @@ struct RawNodeCount {
     req: Option<Requirement>,
     /// Dialect.
     dialect: Option<Dialect>,
+    /// Feature.
+    feature: Option<Feature>,
     /// Exactly so many now.
     equals: Option<Count>,
     /// So many or more now.
@@ -81,11 +89,11 @@ impl TryFrom<RawNodeCount> for NodeCount {
     type Error = &'static str;
 
     fn try_from(raw: RawNodeCount) -> Result<Self, Self::Error> {
-        let RawNodeCount { req, dialect, equals, at_least, at_most, born, lost, within } = raw;
+        let RawNodeCount { req, dialect, feature, equals, at_least, at_most, born, lost, within } = raw;
         if [equals, at_least, at_most].iter().all(Option::is_none) && born.is_none() && lost.is_none() {
             return Err("say how many: `equals`, `atLeast`, `atMost`, `born` or `lost`");
         }
-        Ok(Self { req, dialect, equals, at_least, at_most, born, lost, within })
+        Ok(Self { req, dialect, feature, equals, at_least, at_most, born, lost, within })
     }
 }
 

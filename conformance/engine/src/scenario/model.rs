@@ -75,6 +75,8 @@ pub struct StepOutline {
     pub line: usize,
     /// The dialect that it belongs to.
     pub dialect: Option<Dialect>,
+    /// The feature that it belongs to.
+    pub feature: Option<Feature>,
     /// Rows that it is marked with; more than one only where the row is a variable of the case.
     pub rows: Vec<&'static Row>,
 }

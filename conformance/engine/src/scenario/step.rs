@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::{
     implementation::{Dialect, Hook},
-    rows::Requirement,
+    rows::{Feature, Requirement},
     scenario::{
         count::NodeCount,
         object::{Expected, Manifest, Manifests, ObjectName, Target},
@@ -54,6 +54,8 @@ pub enum Step {
     Offset(Offset),
     /// Run a hook of the implementation.
     Trigger(Trigger),
+    /// Give this moment a name that an `assert` can look back to with `since`.
+    Mark(String),
 }
 
 /// Keys that every judging step has.
@@ -63,6 +65,8 @@ pub struct JudgeKeys {
     pub req: Option<Requirement>,
     /// The step is run only for subjects that declare this dialect.
     pub dialect: Option<Dialect>,
+    /// The step is run only for subjects that claim this feature.
+    pub feature: Option<Feature>,
     /// The wait that bounds it, the verb's default included; absent where the verb does not wait.
     pub within: Option<Wait>,
 }
@@ -89,35 +93,54 @@ impl Step {
             Self::Pods(_) => "pods",
             Self::Offset(_) => "offset",
             Self::Trigger(_) => "trigger",
+            Self::Mark(_) => "mark",
         }
     }
 
     /// Requirement, dialect and wait, defaults filled in; all absent for a step that judges nothing.
     #[must_use]
     pub fn judge(&self) -> JudgeKeys {
-        let keys =
-            |req: Option<Requirement>, dialect, within| JudgeKeys { req, dialect, within: Some(within) };
+        let keys = |req: Option<Requirement>, dialect, feature, within| JudgeKeys {
+            req,
+            dialect,
+            feature,
+            within: Some(within),
+        };
         match self {
-            Self::Create(step) => JudgeKeys { req: step.req, dialect: step.dialect, within: None },
-            Self::Assert(step) => keys(step.req, step.dialect, step.within.unwrap_or(Wait::Observe)),
-            Self::Absent(step) => keys(step.req, step.dialect, step.within.unwrap_or(Wait::Observe)),
-            Self::Headroom(step) => keys(step.req, step.dialect, step.within.unwrap_or(Wait::Provision)),
-            Self::Probe(step) => keys(step.req, step.dialect, step.within.unwrap_or(Wait::Bind)),
-            Self::Hold(step) => keys(step.req, step.dialect, step.duration),
+            Self::Create(step) => {
+                JudgeKeys { req: step.req, dialect: step.dialect, feature: step.feature, within: None }
+            }
+            Self::Assert(step) => {
+                keys(step.req, step.dialect, step.feature, step.within.unwrap_or(Wait::Observe))
+            }
+            Self::Absent(step) => {
+                keys(step.req, step.dialect, step.feature, step.within.unwrap_or(Wait::Observe))
+            }
+            Self::Headroom(step) => {
+                keys(step.req, step.dialect, step.feature, step.within.unwrap_or(Wait::Provision))
+            }
+            Self::Probe(step) => {
+                keys(step.req, step.dialect, step.feature, step.within.unwrap_or(Wait::Bind))
+            }
+            Self::Hold(step) => keys(step.req, step.dialect, step.feature, step.duration),
             Self::Nodes(step) | Self::Claims(step) => keys(
                 step.req,
                 step.dialect,
+                step.feature,
                 step.within.unwrap_or(if step.is_return() { Wait::Release } else { Wait::Provision }),
             ),
-            Self::Event(step) => keys(step.req, step.dialect, step.within.unwrap_or(Wait::Observe)),
-            Self::Pods(step) => keys(step.req, step.dialect, step.within.unwrap_or(Wait::Bind)),
+            Self::Event(step) => {
+                keys(step.req, step.dialect, step.feature, step.within.unwrap_or(Wait::Observe))
+            }
+            Self::Pods(step) => keys(step.req, step.dialect, step.feature, step.within.unwrap_or(Wait::Bind)),
             Self::Apply(_)
             | Self::Update(_)
             | Self::Patch(_)
             | Self::Scale(_)
             | Self::Delete(_)
             | Self::Offset(_)
-            | Self::Trigger(_) => JudgeKeys::default(),
+            | Self::Trigger(_)
+            | Self::Mark(_) => JudgeKeys::default(),
         }
     }
 
@@ -152,6 +175,7 @@ impl Step {
             }
             Self::Offset(step) => format!("{verb} {:?} after a multiple of {:?}", step.at, step.period),
             Self::Trigger(step) => format!("{verb} {}", step.hook),
+            Self::Mark(name) => format!("{verb} {name}"),
         }
     }
 }
@@ -168,6 +192,8 @@ pub struct Create {
     pub req: Option<Requirement>,
     /// Dialect.
     pub dialect: Option<Dialect>,
+    /// Feature.
+    pub feature: Option<Feature>,
 }
 
 /// How a request is refused.
@@ -327,11 +353,15 @@ pub struct Assert {
     pub req: Option<Requirement>,
     /// Dialect.
     pub dialect: Option<Dialect>,
+    /// Feature.
+    pub feature: Option<Feature>,
     /// The object, and what it must look like.
     pub resource: Expected,
     /// CEL expressions that must be true of the object, which is `self`.
     #[serde(default)]
     pub cel: Vec<String>,
+    /// A mark: it is enough that the object looked like this at any time since then.
+    pub since: Option<String>,
     /// `observe` unless told.
     pub within: Option<Wait>,
 }
@@ -344,6 +374,8 @@ pub struct Absent {
     pub req: Option<Requirement>,
     /// Dialect.
     pub dialect: Option<Dialect>,
+    /// Feature.
+    pub feature: Option<Feature>,
     /// The object.
     pub resource: Target,
     /// `observe` unless told.
@@ -358,8 +390,12 @@ pub struct Headroom {
     pub req: Option<Requirement>,
     /// Dialect.
     pub dialect: Option<Dialect>,
+    /// Feature.
+    pub feature: Option<Feature>,
     /// Buffers whose templates must fit side by side; at least one.
     pub buffers: Vec<String>,
+    /// Namespace, where it is not the scenario's.
+    pub namespace: Option<String>,
     /// Copies in all, instead of the sum of `status.replicas`.
     pub at_least: Option<u32>,
     /// `provision` unless told.
@@ -374,11 +410,15 @@ struct RawHeadroom {
     req: Option<Requirement>,
     /// Dialect.
     dialect: Option<Dialect>,
+    /// Feature.
+    feature: Option<Feature>,
     /// A single buffer.
     buffer: Option<String>,
     /// Several buffers.
     #[serde(default)]
     buffers: Vec<String>,
+    /// Namespace, where it is not the scenario's.
+    namespace: Option<String>,
     /// Copies in all, instead of the sum of `status.replicas`.
     at_least: Option<u32>,
     /// `provision` unless told.
@@ -389,8 +429,16 @@ impl TryFrom<RawHeadroom> for Headroom {
     type Error = &'static str;
 
     fn try_from(raw: RawHeadroom) -> Result<Self, Self::Error> {
-        let RawHeadroom { req, dialect, buffer, buffers, at_least, within } = raw;
-        Ok(Self { req, dialect, buffers: one_or_many(buffer, buffers)?, at_least, within })
+        let RawHeadroom { req, dialect, feature, buffer, buffers, namespace, at_least, within } = raw;
+        Ok(Self {
+            req,
+            dialect,
+            feature,
+            buffers: one_or_many(buffer, buffers)?,
+            namespace,
+            at_least,
+            within,
+        })
     }
 }
 
@@ -410,8 +458,12 @@ pub struct Probe {
     pub req: Option<Requirement>,
     /// Dialect.
     pub dialect: Option<Dialect>,
+    /// Feature.
+    pub feature: Option<Feature>,
     /// The buffer.
     pub buffer: String,
+    /// Namespace, where it is not the scenario's.
+    pub namespace: Option<String>,
     /// Pods, instead of `status.replicas`.
     pub count: Option<u32>,
     /// `bind` unless told.
@@ -426,6 +478,8 @@ pub struct Hold {
     pub req: Option<Requirement>,
     /// Dialect.
     pub dialect: Option<Dialect>,
+    /// Feature.
+    pub feature: Option<Feature>,
     /// The wait whose length it holds.
     pub duration: Wait,
     /// Room that must never be less.
@@ -448,6 +502,8 @@ struct RawHold {
     req: Option<Requirement>,
     /// Dialect.
     dialect: Option<Dialect>,
+    /// Feature.
+    feature: Option<Feature>,
     /// The wait whose length it holds; `stable` unless told.
     #[serde(rename = "for")]
     duration: Option<Wait>,
@@ -468,7 +524,8 @@ impl TryFrom<RawHold> for Hold {
     type Error = &'static str;
 
     fn try_from(raw: RawHold) -> Result<Self, Self::Error> {
-        let RawHold { req, dialect, duration, headroom, nodes_born, nodes_lost, resource, cel } = raw;
+        let RawHold { req, dialect, feature, duration, headroom, nodes_born, nodes_lost, resource, cel } =
+            raw;
         if headroom.is_none() && nodes_born.is_none() && nodes_lost.is_none() && resource.is_none() {
             return Err("a hold needs something to hold: `headroom`, `nodesBorn`, `nodesLost` or `resource`");
         }
@@ -476,7 +533,7 @@ impl TryFrom<RawHold> for Hold {
             return Err("`cel` needs a `resource` to look at");
         }
         let duration = duration.unwrap_or(Wait::Stable);
-        Ok(Self { req, dialect, duration, headroom, nodes_born, nodes_lost, resource, cel })
+        Ok(Self { req, dialect, feature, duration, headroom, nodes_born, nodes_lost, resource, cel })
     }
 }
 
@@ -486,6 +543,8 @@ impl TryFrom<RawHold> for Hold {
 pub struct HoldHeadroom {
     /// Buffers whose templates must fit side by side; at least one.
     pub buffers: Vec<String>,
+    /// Namespace, where it is not the scenario's.
+    pub namespace: Option<String>,
     /// Copies in all, instead of the sum of `status.replicas`.
     pub at_least: Option<u32>,
 }
@@ -499,6 +558,8 @@ struct RawHoldHeadroom {
     /// Several buffers.
     #[serde(default)]
     buffers: Vec<String>,
+    /// Namespace, where it is not the scenario's.
+    namespace: Option<String>,
     /// Copies in all, instead of the sum of `status.replicas`.
     at_least: Option<u32>,
 }
@@ -507,7 +568,8 @@ impl TryFrom<RawHoldHeadroom> for HoldHeadroom {
     type Error = &'static str;
 
     fn try_from(raw: RawHoldHeadroom) -> Result<Self, Self::Error> {
-        Ok(Self { buffers: one_or_many(raw.buffer, raw.buffers)?, at_least: raw.at_least })
+        let RawHoldHeadroom { buffer, buffers, namespace, at_least } = raw;
+        Ok(Self { buffers: one_or_many(buffer, buffers)?, namespace, at_least })
     }
 }
 
@@ -519,6 +581,8 @@ pub struct EventStep {
     pub req: Option<Requirement>,
     /// Dialect.
     pub dialect: Option<Dialect>,
+    /// Feature.
+    pub feature: Option<Feature>,
     /// What it is about.
     pub regarding: Regarding,
     /// Reason of the event.
@@ -537,6 +601,8 @@ pub struct Regarding {
     pub kind: EventKind,
     /// Name; without one any object of the kind that is the scenario's (of its pool, for nodes and claims).
     pub name: Option<String>,
+    /// Namespace, where it is not the scenario's.
+    pub namespace: Option<String>,
 }
 
 impl fmt::Display for Regarding {
@@ -569,8 +635,12 @@ pub struct Pods {
     pub req: Option<Requirement>,
     /// Dialect.
     pub dialect: Option<Dialect>,
+    /// Feature.
+    pub feature: Option<Feature>,
     /// Labels of the pods that are meant; empty = all of the namespace.
     pub selector: BTreeMap<String, String>,
+    /// Namespace, where it is not the scenario's.
+    pub namespace: Option<String>,
     /// Phase in which all of them are.
     pub phase: Option<PodPhase>,
     /// How many of them are bound to a node.
@@ -589,8 +659,12 @@ struct RawPods {
     req: Option<Requirement>,
     /// Dialect.
     dialect: Option<Dialect>,
+    /// Feature.
+    feature: Option<Feature>,
     /// Labels of the pods that are meant; empty = all of the namespace.
     selector: BTreeMap<String, String>,
+    /// Namespace, where it is not the scenario's.
+    namespace: Option<String>,
     /// Phase in which all of them are.
     phase: Option<PodPhase>,
     /// How many of them are bound to a node.
@@ -605,14 +679,14 @@ impl TryFrom<RawPods> for Pods {
     type Error = &'static str;
 
     fn try_from(raw: RawPods) -> Result<Self, Self::Error> {
-        let RawPods { req, dialect, selector, phase, bound, count, within } = raw;
+        let RawPods { req, dialect, feature, selector, namespace, phase, bound, count, within } = raw;
         if phase.is_none() && bound.is_none() && count.is_none() {
             return Err("say what is wanted of the pods: `phase`, `bound` or `count`");
         }
         if phase.is_some() && bound.or(count).is_none() {
             return Err("`phase` alone is true of no pods at all: add `count` or `bound`");
         }
-        Ok(Self { req, dialect, selector, phase, bound, count, within })
+        Ok(Self { req, dialect, feature, selector, namespace, phase, bound, count, within })
     }
 }
 

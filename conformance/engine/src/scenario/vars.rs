@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use crate::{
-    implementation::Shape,
+    implementation::{Implementation, Shape},
     scenario::{
         model::Case,
         raw::{Kind, Node},
@@ -64,6 +64,14 @@ impl Vars {
     pub fn with_pool(mut self, pool: &str, shape: &Shape) -> Self {
         self.0.insert("pool".to_owned(), pool.into());
         self.0.extend(shape.chunks().into_iter().map(|(name, chunk)| (format!("chunk.{name}"), chunk)));
+        self
+    }
+
+    /// With the implementation's own: `implementation.…`.
+    #[must_use]
+    pub fn with_implementation(mut self, implementation: &Implementation) -> Self {
+        let variables = implementation.variables.iter();
+        self.0.extend(variables.map(|(name, value)| (format!("implementation.{name}"), value.clone())));
         self
     }
 
