@@ -147,3 +147,6 @@ fn item_fields(list: &mut JSONSchemaProps) -> impl Iterator<Item = (&String, &mu
 fn one_of<const N: usize>(values: [&str; N]) -> Vec<JSON> {
     values.map(|value| JSON(value.into())).to_vec()
 }
+
+#[cfg(test)]
+mod tests;
