@@ -1,4 +1,6 @@
 //! The scenario language: text with places ([`raw`]) is lifted into the checked model ([`model`], [`step`]).
+pub mod actions;
+pub mod checks;
 mod count;
 mod de;
 pub mod model;
@@ -7,6 +9,8 @@ pub(crate) mod raw;
 pub mod step;
 mod vars;
 
+pub use actions::*;
+pub use checks::*;
 pub use count::{Count, NodeCount};
 pub use model::*;
 pub use object::{Expected, Manifest, Manifests, ObjectName, Target};
