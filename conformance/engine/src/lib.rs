@@ -1,1 +1,8 @@
 //! Scenario files in, verdicts out.
+
+pub mod diagnostic;
+pub mod implementation;
+pub mod rows;
+pub mod scenario;
+pub mod waits;
+mod words;
