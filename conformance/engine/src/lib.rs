@@ -1,1 +1,3 @@
 //! Scenario files in, verdicts out.
+
+pub mod run;
