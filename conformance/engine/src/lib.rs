@@ -5,6 +5,7 @@ pub mod diagnostic;
 pub mod document;
 pub mod implementation;
 pub mod rows;
+pub mod run;
 pub mod scenario;
 pub mod waits;
 mod words;
