@@ -78,12 +78,17 @@ pub struct TemplateMetadata {
     #[schemars(extend(
         "maxProperties" = 100,
         "additionalProperties" = {"type": "string", "maxLength": 63, "pattern": LABEL_VALUE},
-"x-kubernetes-validations" = [
-        {
-            "rule": "self.all(k, k != 'kubernetes.io/hostname' && (k == 'karpenter.sh/capacity-type' || !k.matches('^([^/]*[.])?karpenter[.]sh/')))",
-            "message": "kubernetes.io/hostname and labels of karpenter.sh other than capacity-type are Karpenter's own"
-        }
-    ]))]
+        "x-kubernetes-validations" = [
+            {
+                "rule": "self.all(k, k != 'kubernetes.io/hostname')",
+                "message": "kubernetes.io/hostname is not known before the node is"
+            },
+            {
+                "rule": "self.all(k, k == 'karpenter.sh/capacity-type' || !k.matches('^([^/]*[.])?karpenter[.]sh/'))",
+                "message": "labels of karpenter.sh other than capacity-type are Karpenter's own"
+            }
+        ]
+    ))]
     pub labels: BTreeMap<String, String>,
     /// Annotations.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
