@@ -13,16 +13,29 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+/// Pattern of a time span as Go writes it.
+const SPAN: &str = "^([0-9]+([.][0-9]+)?(ns|us|µs|ms|s|m|h))+$";
+
 /// What can be bought from the fake cloud.
 #[derive(CustomResource, Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[kube(
     group = "bufconf.dev",
     version = "v1alpha1",
     kind = "FakeNodeClass",
+    doc = "What can be bought from the fake cloud, how fast, and what goes wrong on purpose.",
     plural = "fakenodeclasses",
+    category = "karpenter",
     status = "FakeNodeClassStatus",
     derive = "Default",
-    derive = "PartialEq"
+    derive = "PartialEq",
+    printcolumn(name = "Backend", type_ = "string", json_path = ".spec.backend"),
+    printcolumn(name = "Instances", type_ = "integer", json_path = ".spec.quota.instances"),
+    printcolumn(
+        name = "Ready",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="Ready")].status"#
+    ),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
 pub struct FakeNodeClassSpec {
@@ -36,7 +49,7 @@ pub struct FakeNodeClassSpec {
     #[serde(default)]
     pub quota: Quota,
     /// How long each step takes.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Timing::is_instant")]
     pub timing: Timing,
     /// What goes wrong on purpose.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -89,13 +102,23 @@ pub struct Timing {
     pub terminate: Option<Delay>,
 }
 
+impl Timing {
+    /// Whether no step takes any time.
+    #[must_use]
+    pub fn is_instant(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// A time span, fixed (`min` alone) or evenly spread between `min` and `max`.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 pub struct Delay {
     /// Shortest span, as a Go duration.
+    #[schemars(regex(pattern = SPAN))]
     pub min: String,
     /// Longest span, as a Go duration.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = SPAN))]
     pub max: Option<String>,
 }
 
@@ -120,6 +143,7 @@ pub struct Fault {
     pub seed: u64,
     /// For `slow`, `crash` and `disappear`: after what time, as a Go duration.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = SPAN))]
     pub after: Option<String>,
 }
 
