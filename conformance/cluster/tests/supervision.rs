@@ -76,6 +76,7 @@ fn trials() -> Vec<Trial> {
         trial("a_killed_supervisor_leaves_only_a_folder", a_killed_supervisor_leaves_only_a_folder),
         trial("a_failed_start_tells_everybody_why", a_failed_start_tells_everybody_why),
         trial("a_failed_start_without_owner_is_replaced", a_failed_start_without_owner_is_replaced),
+        trial("a_start_that_loses_its_ports_is_repeated", a_start_that_loses_its_ports_is_repeated),
         trial("a_program_that_is_no_supervisor_is_reported", a_program_that_is_no_supervisor_is_reported),
         trial("a_cluster_can_be_stopped_while_it_starts", a_cluster_can_be_stopped_while_it_starts),
         trial("a_lease_ends_with_its_process", a_lease_ends_with_its_process),
@@ -341,7 +342,14 @@ fn attach(root: &Path, name: &str, owner: &mut Child) -> Running {
 
 fn a_killed_supervisor_leaves_only_a_folder() {
     let root = tempfile::tempdir().unwrap();
-    let running = start(root.path(), "killed", &config(Some(std::process::id()))).unwrap();
+    // Several at once, as test processes do: the first one starts it, the others find it.
+    let config = config(Some(std::process::id()));
+    let found = std::thread::scope(|scope| {
+        let starts = [(); 3].map(|()| scope.spawn(|| start(root.path(), "killed", &config).unwrap()));
+        starts.map(|start| start.join().unwrap())
+    });
+    let [running, others @ ..] = found;
+    assert!(others.iter().all(|other| other.ready == running.ready));
     expect_running(&running);
     signal(running.ready.supervisor, Signal::KILL);
     println!("all gone {:?} after the supervisor", expect_ended(&running));
@@ -350,14 +358,15 @@ fn a_killed_supervisor_leaves_only_a_folder() {
     assert_eq!(entries(root.path()), Vec::<String>::new());
 }
 
-/// Binaries that say the right versions and then fail.
-fn broken_binaries(folder: &Path) -> Sources {
+/// Binaries that say the right versions. Then etcd fails with this message, and leaves a line in `etcd.count`; the others hang.
+fn broken_binaries(folder: &Path, message: &str) -> Sources {
     use std::os::unix::fs::PermissionsExt;
     for name in ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"] {
-        let version = if name == "etcd" { "etcd Version: 3.6.16" } else { "Kubernetes v1.36.3" };
-        let script = format!(
-            "#!/bin/sh\n[ \"$1\" = --version ] && echo '{version}' && exit\necho broken >&2\nexit 3\n"
-        );
+        let (version, action) = match name {
+            "etcd" => ("etcd Version: 3.6.16", format!("echo >> $0.count; echo '{message}' >&2; exit 3")),
+            _ => ("Kubernetes v1.36.3", "exec sleep 60".to_owned()),
+        };
+        let script = format!("#!/bin/sh\n[ \"$1\" = --version ] && echo '{version}' && exit\n{action}\n");
         let path = folder.join(name);
         std::fs::write(&path, script).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -365,22 +374,34 @@ fn broken_binaries(folder: &Path) -> Sources {
     Sources { assets: Some(folder.to_owned()), ..Sources::from_env().unwrap() }
 }
 
-fn start_broken(root: &Path, owner: Option<u32>) -> String {
+/// The reason, and how often the plane was started.
+fn start_broken(root: &Path, owner: Option<u32>, message: &str) -> (String, usize) {
     let binaries = tempfile::tempdir().unwrap();
-    let sources = broken_binaries(binaries.path());
+    let sources = broken_binaries(binaries.path(), message);
     let this = std::env::current_exe().unwrap();
     let progress = |line: &str| eprintln!("{line}");
-    clusters::start(root, "broken", &config(owner), &this, &sources, &progress).unwrap_err().to_string()
+    let error = clusters::start(root, "broken", &config(owner), &this, &sources, &progress).unwrap_err();
+    let count = std::fs::read_to_string(binaries.path().join("etcd.count")).unwrap_or_default();
+    (error.to_string(), count.len())
+}
+
+fn a_start_that_loses_its_ports_is_repeated() {
+    let root = tempfile::tempdir().unwrap();
+    let (reason, starts) = start_broken(root.path(), None, "listen: bind: address already in use");
+    assert!(reason.contains("address already in use"), "{reason}");
+    assert_eq!(starts, 3);
+    assert_eq!(clusters::sweep(root.path()).unwrap(), 1);
 }
 
 fn a_failed_start_tells_everybody_why() {
     let root = tempfile::tempdir().unwrap();
     let owner = std::process::id();
-    let first = start_broken(root.path(), Some(owner));
+    let (first, starts) = start_broken(root.path(), Some(owner), "broken");
+    assert_eq!(starts, 1);
     assert!(first.contains("exit code 3") && first.contains("broken"), "{first}");
     // The second does not try again: it hears the same reason from the same supervisor.
     let pid = std::fs::read_to_string(root.path().join("broken/pid")).unwrap();
-    assert_eq!(start_broken(root.path(), Some(owner)), first);
+    assert_eq!(start_broken(root.path(), Some(owner), "broken"), (first, 0));
     assert_eq!(std::fs::read_to_string(root.path().join("broken/pid")).unwrap(), pid);
     assert!(clusters::stop(root.path(), "broken").unwrap());
     assert_eq!(entries(root.path()), Vec::<String>::new());
@@ -388,9 +409,9 @@ fn a_failed_start_tells_everybody_why() {
 
 fn a_failed_start_without_owner_is_replaced() {
     let root = tempfile::tempdir().unwrap();
-    start_broken(root.path(), None);
+    start_broken(root.path(), None, "broken");
     let pid = std::fs::read_to_string(root.path().join("broken/pid")).unwrap();
-    start_broken(root.path(), None);
+    start_broken(root.path(), None, "broken");
     assert_ne!(std::fs::read_to_string(root.path().join("broken/pid")).unwrap(), pid, "tried again");
     assert_eq!(clusters::sweep(root.path()).unwrap(), 1);
     assert_eq!(entries(root.path()), Vec::<String>::new());
@@ -399,7 +420,7 @@ fn a_failed_start_without_owner_is_replaced() {
 fn a_program_that_is_no_supervisor_is_reported() {
     let root = tempfile::tempdir().unwrap();
     let binaries = tempfile::tempdir().unwrap();
-    let sources = broken_binaries(binaries.path());
+    let sources = broken_binaries(binaries.path(), "");
     let progress = |line: &str| eprintln!("{line}");
     let error =
         clusters::start(root.path(), "none", &config(None), Path::new("/bin/false"), &sources, &progress)
