@@ -119,6 +119,7 @@ pub fn start(
     progress: &dyn Progress,
 ) -> Result<Running, Error> {
     let dir = folder(root, name)?;
+    config.check()?;
     let mut job = None;
     let mut deadline = Instant::now() + START_PATIENCE;
     let mut launch = Launch { program, child: None, launches: 0, since: Instant::now() };
@@ -320,12 +321,20 @@ fn state(dir: &Path) -> Result<State, Error> {
     if let Some(reason) = files::read(&dir.join("failed"))? {
         return Ok(State::Failed(reason));
     }
-    Ok(match (served, read_json(&dir.join("ready"))?) {
+    Ok(match (served, read_json::<Box<Ready>>(&dir.join("ready"))?) {
+        // Somebody who just removes what a dead supervisor has left holds the lock too.
+        (true, Some(ready)) if !exists(ready.supervisor)? => State::Stale,
         (true, Some(ready)) => State::Ready(ready),
         (true, None) => State::Starting,
         (false, _) if dir.join("pid").exists() => State::Stale,
         (false, _) => State::New,
     })
+}
+
+fn exists(pid: u32) -> Result<bool, Error> {
+    process::handle(pid)
+        .map(|handle| handle.is_some())
+        .map_err(Error::io("looking for process", pid.to_string()))
 }
 
 /// Whether a supervisor holds the folder's lock.

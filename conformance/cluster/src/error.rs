@@ -62,6 +62,14 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
+    /// A process of the configuration can't be run.
+    #[error("child process \"{name}\": {reason}")]
+    Child {
+        /// Its name in the configuration.
+        name: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
     /// A client could not be made.
     #[error("connecting to the cluster")]
     Client(#[from] buffer_client::Error),

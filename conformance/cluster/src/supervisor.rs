@@ -89,7 +89,7 @@ pub fn serve(dir: &Path) -> Result<Outcome, Error> {
     if std::thread::current().name() != Some("main") || tokio::runtime::Handle::try_current().is_ok() {
         return Err(Error::NotMainThread);
     }
-    // Refused when it leads a session already, as from an interactive shell without job control: then there is no need.
+    // Refused only to the leader of a process group, as an interactive shell starts one: then nobody relies on it.
     if let Err(error) = setsid() {
         tracing::debug!(%error, "keeping the session");
     }
@@ -157,7 +157,7 @@ async fn run(dir: &Path) -> Result<Outcome, Error> {
 
 /// Works until there is a reason to end, then ends all children.
 async fn attend(dir: &Path, job: &Job, fleet: &mut Fleet, ends: &mut Ends) -> Result<Outcome, Error> {
-    let end = tokio::select! {
+    let mut end = tokio::select! {
         biased;
         end = ends.next() => Ok(end),
         worked = work(dir, job, fleet) => worked.map(|()| Outcome::Ended),
@@ -165,7 +165,7 @@ async fn attend(dir: &Path, job: &Job, fleet: &mut Fleet, ends: &mut Ends) -> Re
     if let Ok(Outcome::Ended) = end {
         tokio::select! {
             // Asked twice, or the owner is gone meanwhile: no more patience.
-            _ = ends.next() => {}
+            sooner = ends.next() => end = Ok(sooner),
             ended = stop(fleet) => ended?,
         }
     }
