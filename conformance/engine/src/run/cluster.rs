@@ -103,6 +103,18 @@ impl Cluster {
         })
     }
 
+    /// API version in which the server prefers to serve a kind of a group.
+    pub async fn preferred(&self, group: &str, kind: &str) -> Result<String, ApiError> {
+        let what = format!("looking for {kind} in group \"{group}\"");
+        let found = request(what.clone(), || kube::discovery::group(&self.client, group)).await?;
+        let missing = || {
+            let source = kube::error::DiscoveryError::MissingKind(kind.to_owned());
+            ApiError { what, source: Box::new(kube::Error::Discovery(source)) }
+        };
+        let (resource, _) = found.recommended_kind(kind).ok_or_else(missing)?;
+        Ok(resource.api_version)
+    }
+
     /// The API of a kind, in one namespace or, without, in all of them.
     #[must_use]
     pub fn api(&self, served: &Served, namespace: Option<&str>) -> Api<DynamicObject> {

@@ -49,6 +49,13 @@ impl Watches {
         Ok(watches)
     }
 
+    /// Starts a single watch.
+    pub async fn only(cluster: Arc<Cluster>, world: World, watched: Watched) -> Result<Self, ApiError> {
+        let mut watches = Self { cluster, world, running: Vec::new() };
+        watches.add(watched).await?;
+        Ok(watches)
+    }
+
     /// Sees to it that an object is watched.
     pub async fn cover(&mut self, key: &Key) -> Result<(), ApiError> {
         let watched = Watched {

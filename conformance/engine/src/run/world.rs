@@ -343,6 +343,12 @@ impl State {
         self.pods.values()
     }
 
+    /// The pod with that key.
+    #[must_use]
+    pub fn pod(&self, key: &Key) -> Option<&state::Pod> {
+        self.pods.get(&(key.namespace.clone().unwrap_or_default(), key.name.clone()))
+    }
+
     /// Nodes or claims of the scenario, counted.
     #[must_use]
     pub fn count(&self, kind: &str) -> Count {
