@@ -48,7 +48,9 @@ impl Buffer {
         let namespace = key.namespace.as_deref();
         let (source, path) = if let Some(template) = text(&spec["podTemplateRef"]["name"]) {
             (target("v1", "PodTemplate", &template, namespace), "/template")
-        } else if let Some((kind, name)) = text(&spec["scalableRef"]["kind"]).zip(text(&spec["scalableRef"]["name"])) {
+        } else if let Some((kind, name)) =
+            text(&spec["scalableRef"]["kind"]).zip(text(&spec["scalableRef"]["name"]))
+        {
             let group = spec["scalableRef"]["apiGroup"].as_str().unwrap_or_default();
             let api_version = context.cluster().preferred(group, &kind).await?;
             (target(&api_version, &kind, &name, namespace), "/spec/template")
@@ -130,9 +132,9 @@ impl Demand {
         let chunk = |buffer: &Buffer| {
             let wanted = match self.at_least {
                 Some(count) => u64::from(count),
-                None => buffer.replicas(state).ok_or_else(|| {
-                    Unmet::new(format!("status.replicas of {} is not set", buffer.key))
-                })?,
+                None => buffer
+                    .replicas(state)
+                    .ok_or_else(|| Unmet::new(format!("status.replicas of {} is not set", buffer.key)))?,
             };
             buffer.chunk(wanted).map_err(|error| Unmet::new(error.to_string()))
         };
@@ -155,11 +157,16 @@ async fn list<K: DeserializeOwned, T: for<'a> From<&'a K>>(
 ) -> Result<Vec<T>, Failure> {
     let objects = context.cluster().list("v1", kind, None).await?;
     let read = |object: Value| serde_json::from_value::<K>(object).map(|object| T::from(&object));
-    objects.into_iter().map(read).collect::<Result<_, _>>().map_err(|error| Failure::Broken(error.to_string()))
+    objects
+        .into_iter()
+        .map(read)
+        .collect::<Result<_, _>>()
+        .map_err(|error| Failure::Broken(error.to_string()))
 }
 
 fn parse<T: DeserializeOwned>(source: &Key, value: Value) -> Result<T, Failure> {
-    serde_json::from_value(value).map_err(|error| Failure::Broken(format!("the template of {source}: {error}")))
+    serde_json::from_value(value)
+        .map_err(|error| Failure::Broken(format!("the template of {source}: {error}")))
 }
 
 /// An object by its parts.

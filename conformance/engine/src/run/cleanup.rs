@@ -5,11 +5,11 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
+use buffer_api::labels;
 use conformance_report::model::Leak;
 use futures::{StreamExt as _, stream};
 use kube::api::{DeleteParams, PropagationPolicy};
 use serde_json::{Value, json};
-use buffer_api::labels;
 
 use super::{
     cluster::delete_params,
@@ -45,7 +45,8 @@ pub async fn clean_up(context: &mut Context, created_pool: bool) -> Vec<Leak> {
     remove(context, built_on, false).await;
     gone(context, &global).await;
 
-    let namespace = Key { api_version: "v1".to_owned(), kind: "Namespace".to_owned(), namespace: None, name: home };
+    let namespace =
+        Key { api_version: "v1".to_owned(), kind: "Namespace".to_owned(), namespace: None, name: home };
     remove(context, std::slice::from_ref(&namespace), false).await;
 
     let outside = others.iter().filter(|key| key.namespace.as_deref() != Some(namespace.name.as_str()));
@@ -93,7 +94,8 @@ async fn gone(context: &mut Context, keys: &[Key]) {
         }
     }
     let left = |state: &State| -> Result<(), Unmet> {
-        let left: Vec<_> = keys.iter().filter(|key| state.object(key).is_some()).map(Key::to_string).collect();
+        let left: Vec<_> =
+            keys.iter().filter(|key| state.object(key).is_some()).map(Key::to_string).collect();
         if left.is_empty() { Ok(()) } else { Err(Unmet::new(left.join(", "))) }
     };
     until(context, left).await;

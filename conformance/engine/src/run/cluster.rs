@@ -148,7 +148,8 @@ impl Cluster {
         let served = self.served(api_version, kind).await?;
         let api = self.api(&served, namespace);
         // no resource version: the server answers from a quorum, never from an old cache
-        let list = request(format!("listing {kind}s"), || async { api.list(&ListParams::default()).await }).await?;
+        let list =
+            request(format!("listing {kind}s"), || async { api.list(&ListParams::default()).await }).await?;
         Ok(list.items.into_iter().map(|object| json!(object)).collect())
     }
 
@@ -231,7 +232,8 @@ impl Cluster {
 
     /// Whether the API server answers.
     pub async fn answers(&self) -> Result<(), ApiError> {
-        request("asking the API server for its version".to_owned(), || self.client.apiserver_version()).await?;
+        request("asking the API server for its version".to_owned(), || self.client.apiserver_version())
+            .await?;
         Ok(())
     }
 }
@@ -322,6 +324,9 @@ mod tests {
                 "labels": {"app": "web", "bufconf.dev/run": "r1", "bufconf.dev/scenario": "cb-act-001"},
             }})
         );
-        similar_asserts::assert_eq!(labelled(json!({}), &key, "r", "s")["metadata"]["namespace"], json!("ns"));
+        similar_asserts::assert_eq!(
+            labelled(json!({}), &key, "r", "s")["metadata"]["namespace"],
+            json!("ns")
+        );
     }
 }

@@ -76,8 +76,14 @@ pub fn judge(
         Err(Failure::Broken(_)) => None,
     };
     let wait = keys.within.zip(elapsed).map(|(wait, elapsed)| measure(wait, elapsed, waits));
-    let mut judged =
-        Judged { outcome: StepOutcome::Passed, wait, message: None, violation: None, unknown: None, goes_on: true };
+    let mut judged = Judged {
+        outcome: StepOutcome::Passed,
+        wait,
+        message: None,
+        violation: None,
+        unknown: None,
+        goes_on: true,
+    };
     match held {
         Ok(_) => {
             if let Some(late) = lateness(keys, judged.wait.as_ref()) {

@@ -121,6 +121,8 @@ mod tests {
         .unwrap()
     }
 
+    const PATIENCE: Duration = Duration::from_mins(1);
+
     fn slots(max: u32) -> Value {
         let shape = json!({"cpu": "2", "memory": "4Gi", "pods": 10});
         json!({"shape": shape, "maxNodes": max, "slots": [{"name": format!("s{max}")}]})
@@ -145,9 +147,9 @@ mod tests {
         assert_eq!(first.name, "s2");
         let second = acquire(pool, &slots, "new");
         tokio::pin!(second);
-        assert!(timeout(Duration::from_secs(60), second.as_mut()).await.is_err());
+        assert!(timeout(PATIENCE, second.as_mut()).await.is_err());
         drop(first);
-        let second = timeout(Duration::from_secs(60), second).await;
+        let second = timeout(PATIENCE, second).await;
         assert_eq!(second.map(|second| second.name), Ok("s2".to_owned()));
     }
 }

@@ -10,13 +10,11 @@ use std::{
     time::Duration,
 };
 
-use conformance_report::model::{
-    Lane, Leak, Outcome, ScenarioResult, StepOutcome, StepResult,
-};
+use conformance_report::model::{Lane, Leak, Outcome, ScenarioResult, StepOutcome, StepResult};
 use jiff::Timestamp;
 use kube::Client;
 use serde_json::json;
-use tokio::sync::Mutex;
+use tokio::{sync::Mutex, task::JoinError};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{
@@ -107,13 +105,11 @@ impl Runner {
         let namespace = format!("cb-{}-{}-{number}", self.run, id.strip_prefix("cb-").unwrap_or(&id));
 
         let kind = if scenario.needs.wants_pool() {
-            match pool::fitting(&self.shared.implementation, &scenario.needs) {
-                Some(pool) => Some(pool),
-                None => {
-                    let reason = "the implementation declares no pool that meets the needs".to_owned();
-                    return self.result(plan, Outcome::CouldNotRun, Some(reason));
-                }
-            }
+            let Some(kind) = pool::fitting(&self.shared.implementation, &scenario.needs) else {
+                let reason = "the implementation declares no pool that meets the needs".to_owned();
+                return self.result(plan, Outcome::CouldNotRun, Some(reason));
+            };
+            Some(kind)
         } else {
             None
         };
@@ -205,11 +201,9 @@ impl Runner {
                 task.await
             }
         };
-        if let Err(error) = joined {
-            if let Ok(panic) = error.try_into_panic() {
-                let why = format!("the suite panicked: {}", panic_text(&*panic));
-                record.lock().unknown.get_or_insert(why);
-            }
+        if let Some(Ok(panic)) = joined.err().map(JoinError::try_into_panic) {
+            let why = format!("the suite panicked: {}", panic_text(&*panic));
+            record.lock().unknown.get_or_insert(why);
         }
     }
 
@@ -260,15 +254,15 @@ impl Runner {
     pub async fn leftovers(&self) -> Result<Vec<Leak>, Failure> {
         let scope = Scope { run: self.run.clone(), ..Scope::default() };
         let world = World::new(scope);
-        let watched =
-            Watched { api_version: "v1".to_owned(), kind: "Namespace".to_owned(), namespace: None };
+        let watched = Watched { api_version: "v1".to_owned(), kind: "Namespace".to_owned(), namespace: None };
         let _watches = Watches::only(Arc::clone(&self.shared.cluster), world.clone(), watched).await?;
         let ours = |state: &State| -> Vec<Leak> {
             let label = |object: &serde_json::Value, name: &str| {
                 object["metadata"]["labels"][name].as_str().map(str::to_owned)
             };
             let namespaces = state.of_kind("Namespace");
-            let ours = namespaces.filter(|(_, object)| label(object, buffer_api::labels::RUN).as_ref() == Some(&self.run));
+            let ours = namespaces
+                .filter(|(_, object)| label(object, buffer_api::labels::RUN).as_ref() == Some(&self.run));
             ours.map(|(key, object)| Leak {
                 kind: key.kind.clone(),
                 namespace: None,

@@ -248,7 +248,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_hold_lasts_its_length() {
         let world = world_that_changes_at(&[1, 2, 3]);
-        let held = hold(&world, 10 * SECOND, fewer_than(4, Broken::Perhaps), || async { Confirmed::Ok(Ok(())) }).await;
+        let held =
+            hold(&world, 10 * SECOND, fewer_than(4, Broken::Perhaps), || async { Confirmed::Ok(Ok(())) })
+                .await;
         assert_eq!(held, Ok(Ok(10 * SECOND)));
     }
 
@@ -259,7 +261,8 @@ mod tests {
             sleep(SECOND / 2).await;
             Confirmed::Ok(Err(Unmet::new("confirmed")))
         };
-        let missed = hold(&world, 10 * SECOND, fewer_than(2, Broken::Perhaps), confirm).await.unwrap().unwrap_err();
+        let missed =
+            hold(&world, 10 * SECOND, fewer_than(2, Broken::Perhaps), confirm).await.unwrap().unwrap_err();
         assert_eq!((missed.last.seen.as_str(), missed.elapsed), ("confirmed", 5 * SECOND / 2));
     }
 
@@ -280,7 +283,10 @@ mod tests {
             asked.fetch_add(1, Ordering::Relaxed);
             async { Confirmed::Ok(Ok(())) }
         };
-        assert_eq!(hold(&world, 10 * SECOND, fewer_than(2, Broken::Perhaps), confirm).await, Ok(Ok(10 * SECOND)));
+        assert_eq!(
+            hold(&world, 10 * SECOND, fewer_than(2, Broken::Perhaps), confirm).await,
+            Ok(Ok(10 * SECOND))
+        );
         // at 2 s, at 3 s, and after the end
         assert_eq!(asked.load(Ordering::Relaxed), 3);
     }
@@ -296,6 +302,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_error_of_the_confirmation_is_no_violation() {
         let world = World::new(Scope::default());
-        assert_eq!(hold(&world, SECOND, fewer_than(1, Broken::Perhaps), || async { Confirmed::Err(()) }).await, Err(()));
+        assert_eq!(
+            hold(&world, SECOND, fewer_than(1, Broken::Perhaps), || async { Confirmed::Err(()) }).await,
+            Err(())
+        );
     }
 }

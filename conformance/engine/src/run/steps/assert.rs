@@ -53,7 +53,11 @@ impl Look {
         for expression in &self.expressions {
             if let Err(instead) = expression.holds(object) {
                 let path = format!("cel({})", expression.text());
-                differences.push(Mismatch { path, wanted: Some(Value::Bool(true)), seen: Some(instead.into()) });
+                differences.push(Mismatch {
+                    path,
+                    wanted: Some(Value::Bool(true)),
+                    seen: Some(instead.into()),
+                });
             }
         }
         if differences.is_empty() {
@@ -82,11 +86,9 @@ pub(super) async fn assert(context: &mut Context, step: &Assert, within: Option<
     let mut met_at = None;
     let waited = context
         .wait(within.unwrap_or(Wait::Observe), look.wanted(&key), |state| {
-            if let Some(mark) = since {
-                if let Some(at) = version_since(state, &key, mark, &look) {
-                    met_at = Some(at);
-                    return Ok(());
-                }
+            met_at = since.and_then(|mark| version_since(state, &key, mark, &look));
+            if met_at.is_some() {
+                return Ok(());
             }
             look.check(&key, state.object(&key).map(|object| &**object))
         })
@@ -105,24 +107,27 @@ fn version_since(state: &State, key: &Key, mark: Instant, look: &Look) -> Option
     let versions = &state.tracked(key)?.versions;
     let first = versions.partition_point(|(at, _)| *at <= mark).saturating_sub(1);
     let later = versions.iter().skip(first);
-    later.map(|(at, object)| ((*at).max(mark), object)).find_map(|(at, object)| {
-        look.check(key, Some(object)).is_ok().then_some(at)
-    })
+    later
+        .map(|(at, object)| ((*at).max(mark), object))
+        .find_map(|(at, object)| look.check(key, Some(object)).is_ok().then_some(at))
 }
 
 pub(super) async fn absent(context: &mut Context, step: &Absent, within: Option<Wait>) -> Held {
     let key = context.key(&step.resource).await?;
     context.cover(&key).await?;
     let elapsed = context
-        .wait(within.unwrap_or(Wait::Observe), format!("{key} is not there"), |state| match state.object(&key) {
-            None => Ok(()),
-            Some(object) => {
-                let metadata = &object["metadata"];
-                let held = &metadata["finalizers"];
-                let leaving = if metadata["deletionTimestamp"].is_null() { "there" } else { "being deleted" };
-                let finalizers =
-                    if held.is_null() { String::new() } else { format!(", with finalizers {held}") };
-                Err(Unmet::new(format!("{key} is {leaving}{finalizers}")))
+        .wait(within.unwrap_or(Wait::Observe), format!("{key} is not there"), |state| {
+            match state.object(&key) {
+                None => Ok(()),
+                Some(object) => {
+                    let metadata = &object["metadata"];
+                    let held = &metadata["finalizers"];
+                    let leaving =
+                        if metadata["deletionTimestamp"].is_null() { "there" } else { "being deleted" };
+                    let finalizers =
+                        if held.is_null() { String::new() } else { format!(", with finalizers {held}") };
+                    Err(Unmet::new(format!("{key} is {leaving}{finalizers}")))
+                }
             }
         })
         .await?;

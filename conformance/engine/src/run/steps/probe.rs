@@ -129,21 +129,21 @@ fn all_bound(state: &State, keys: &[Key], recorded: &BTreeMap<String, String>) -
     if recorded.is_empty() && !keys.is_empty() {
         return Err(Unmet::new("no Ready node that takes such pods"));
     }
-    let mut lines = String::new();
+    let mut lines = Vec::new();
     let mut bound = 0;
     for key in keys {
         let pod = state.pod(key);
         match pod.and_then(|pod| pod.node.as_deref()) {
             // a node that was rebuilt under its old name is another node
             Some(node) if state.node(node).map(|node| &node.uid) == recorded.get(node) => bound += 1,
-            Some(node) => lines += &format!("  {}: on {node}, which was rebuilt or is gone\n", key.name),
-            None => lines += &format!("  {}: {}\n", key.name, why_unbound(state, key, pod)),
+            Some(node) => lines.push(format!("  {}: on {node}, which was rebuilt or is gone\n", key.name)),
+            None => lines.push(format!("  {}: {}\n", key.name, why_unbound(state, key, pod))),
         }
     }
     if bound == keys.len() {
         return Ok(());
     }
-    Err(Unmet { seen: format!("{bound} of {} are bound", keys.len()), diff: Some(lines) })
+    Err(Unmet { seen: format!("{bound} of {} are bound", keys.len()), diff: Some(lines.concat()) })
 }
 
 fn why_unbound(state: &State, key: &Key, pod: Option<&state::Pod>) -> String {
@@ -194,7 +194,8 @@ mod tests {
 
     #[test]
     fn one_term_a_node() {
-        let spec = pinned_to(json!({"containers": [{"name": "c", "image": "x"}, {"name": "d"}]}), &["a", "b"]);
+        let spec =
+            pinned_to(json!({"containers": [{"name": "c", "image": "x"}, {"name": "d"}]}), &["a", "b"]);
         similar_asserts::assert_eq!(
             spec,
             json!({

@@ -28,7 +28,10 @@ pub(super) async fn offset(context: &Context, step: &Offset) -> Held {
         let written = context.world.read(last_write).ok_or_else(missing)?;
         let rest = until_offset(written.elapsed(), step.period, step.at);
         if started.elapsed() > step.period * 10 {
-            return Err(Failure::Broken(format!("the status of {}/{} never rests", step.of.kind, step.of.name)));
+            return Err(Failure::Broken(format!(
+                "the status of {}/{} never rests",
+                step.of.kind, step.of.name
+            )));
         }
         let moved = async {
             while changes.changed().await.is_ok() {
