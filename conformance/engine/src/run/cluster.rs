@@ -103,6 +103,18 @@ impl Cluster {
         })
     }
 
+    /// API version in which the server prefers to serve a kind of a group.
+    pub async fn preferred(&self, group: &str, kind: &str) -> Result<String, ApiError> {
+        let what = format!("looking for {kind} in group \"{group}\"");
+        let found = request(what.clone(), || kube::discovery::group(&self.client, group)).await?;
+        let missing = || {
+            let source = kube::error::DiscoveryError::MissingKind(kind.to_owned());
+            ApiError { what, source: Box::new(kube::Error::Discovery(source)) }
+        };
+        let (resource, _) = found.recommended_kind(kind).ok_or_else(missing)?;
+        Ok(resource.api_version)
+    }
+
     /// The API of a kind, in one namespace or, without, in all of them.
     #[must_use]
     pub fn api(&self, served: &Served, namespace: Option<&str>) -> Api<DynamicObject> {
@@ -136,7 +148,8 @@ impl Cluster {
         let served = self.served(api_version, kind).await?;
         let api = self.api(&served, namespace);
         // no resource version: the server answers from a quorum, never from an old cache
-        let list = request(format!("listing {kind}s"), || async { api.list(&ListParams::default()).await }).await?;
+        let list =
+            request(format!("listing {kind}s"), || async { api.list(&ListParams::default()).await }).await?;
         Ok(list.items.into_iter().map(|object| json!(object)).collect())
     }
 
@@ -219,7 +232,8 @@ impl Cluster {
 
     /// Whether the API server answers.
     pub async fn answers(&self) -> Result<(), ApiError> {
-        request("asking the API server for its version".to_owned(), || self.client.apiserver_version()).await?;
+        request("asking the API server for its version".to_owned(), || self.client.apiserver_version())
+            .await?;
         Ok(())
     }
 }
@@ -310,6 +324,9 @@ mod tests {
                 "labels": {"app": "web", "bufconf.dev/run": "r1", "bufconf.dev/scenario": "cb-act-001"},
             }})
         );
-        similar_asserts::assert_eq!(labelled(json!({}), &key, "r", "s")["metadata"]["namespace"], json!("ns"));
+        similar_asserts::assert_eq!(
+            labelled(json!({}), &key, "r", "s")["metadata"]["namespace"],
+            json!("ns")
+        );
     }
 }

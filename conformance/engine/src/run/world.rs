@@ -343,6 +343,12 @@ impl State {
         self.pods.values()
     }
 
+    /// The pod with that key.
+    #[must_use]
+    pub fn pod(&self, key: &Key) -> Option<&state::Pod> {
+        self.pods.get(&(key.namespace.clone().unwrap_or_default(), key.name.clone()))
+    }
+
     /// Nodes or claims of the scenario, counted.
     #[must_use]
     pub fn count(&self, kind: &str) -> Count {
@@ -397,7 +403,11 @@ impl State {
         self.watches.iter().find_map(|(watched, health)| {
             let failed = health.failed.as_ref().filter(|failed| failed.last.elapsed() < STILL_BROKEN)?;
             let Failed { since, error, .. } = failed;
-            Some(format!("the watch of {}s has been broken for {:.1?}: {error}", watched.kind, since.elapsed()))
+            Some(format!(
+                "the watch of {}s has been broken for {:.1?}: {error}",
+                watched.kind,
+                since.elapsed()
+            ))
         })
     }
 
@@ -418,7 +428,8 @@ impl State {
             return;
         }
         // another UID under the same name: the old object is gone, whether or not we saw it go
-        let replaced = self.object(&key).is_some_and(|old| old["metadata"]["uid"] != object["metadata"]["uid"]);
+        let replaced =
+            self.object(&key).is_some_and(|old| old["metadata"]["uid"] != object["metadata"]["uid"]);
         if replaced {
             self.remove(&key);
         }
@@ -496,10 +507,8 @@ impl State {
         if let Some(life) = old["metadata"]["uid"].as_str().and_then(|uid| self.lives.get_mut(uid)) {
             life.lost = true;
         }
-        if self.scope.contains(key, &old) {
-            if let Some(lane) = timeline::lane(&key.kind) {
-                self.note(lane, timeline::name(key), "deleted".to_owned());
-            }
+        if let Some(lane) = timeline::lane(&key.kind).filter(|_| self.scope.contains(key, &old)) {
+            self.note(lane, timeline::name(key), "deleted".to_owned());
         }
     }
 
