@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::model::{
-    Lane, Level, Outcome, Profile, ProfileVerdict, Report, ScenarioResult, Scope, StepOutcome, StepResult,
-    WaitResult,
+    Lane, Leak, Level, Outcome, Profile, ProfileVerdict, Report, ScenarioResult, Scope, StepOutcome,
+    StepResult, Violation, WaitResult,
 };
 use crate::verdict::{self, RunVerdict};
 
@@ -283,6 +283,18 @@ pub fn measured(result: &ScenarioResult) -> Vec<Measured<'_>> {
 pub fn name(result: &ScenarioResult) -> String {
     let case = result.case.as_ref().map(|case| format!(" {case}")).unwrap_or_default();
     one_line(&format!("{} {}{case}", result.id, result.name))
+}
+
+/// Wanted, seen and since when, as one sentence.
+pub fn violation(violation: &Violation) -> String {
+    let Violation { req, step, wanted, observed, history, .. } = violation;
+    one_line(&format!("step {step} ({req}): wanted {wanted}; seen {observed}; {history}"))
+}
+
+/// What was left behind, and by whom.
+pub fn leak(leak: &Leak) -> String {
+    let namespace = leak.namespace.as_ref().map(|n| format!("{n}/")).unwrap_or_default();
+    one_line(&format!("{} {namespace}{}, made by {}", leak.kind, leak.name, leak.scenario))
 }
 
 /// Text that came from outside on one line and without control characters.
