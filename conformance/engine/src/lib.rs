@@ -1,1 +1,11 @@
 //! Scenario files in, verdicts out.
+
+pub mod catalogue;
+pub mod diagnostic;
+pub mod document;
+pub mod implementation;
+pub mod rows;
+pub mod run;
+pub mod scenario;
+pub mod waits;
+mod words;
