@@ -133,7 +133,7 @@ impl<'a> Entry<'a> {
             took: words::seconds(result.duration_ms),
             aside: words::aside(result, report).filter(|_| result.catalogue),
             waits: words::measured(result).iter().map(ToString::to_string).collect(),
-            steps: result.steps.iter().map(StepRow::new).collect(),
+            steps: result.steps.iter().map(|step| StepRow::new(step, result)).collect(),
             drawing: Drawing::new(result),
             events: result
                 .timeline
@@ -156,7 +156,7 @@ impl<'a> Entry<'a> {
 }
 
 impl<'a> StepRow<'a> {
-    fn new(step: &'a StepResult) -> Self {
+    fn new(step: &'a StepResult, result: &ScenarioResult) -> Self {
         let cells = |wait: &'a WaitResult| WaitCells {
             name: &wait.name,
             mark: Measured { wait, times: 1, failed: false }.mark(),
@@ -165,7 +165,7 @@ impl<'a> StepRow<'a> {
         };
         Self {
             step,
-            look: words::step(step.outcome),
+            look: words::step(step, result),
             at: words::seconds(step.started_ms),
             took: words::seconds(step.duration_ms),
             wait: step.wait.as_ref().map(cells),

@@ -316,7 +316,7 @@ fn steps(result: &ScenarioResult, axis: &Axis) -> Vec<StepMark> {
     let mut marks: Vec<(usize, StepMark)> = Vec::new();
     for step in result.steps.iter().filter(|s| s.outcome != StepOutcome::NotReached) {
         let at = axis.at(step.started_ms);
-        let failed = step.outcome == StepOutcome::Failed;
+        let failed = words::failed(step, result);
         let tip = format!("step {}: {}", step.number, step.title);
         match marks.last_mut() {
             Some((first, mark)) if at - mark.at < ROOM => {

@@ -67,13 +67,21 @@ pub const fn outcome(outcome: Outcome) -> Look {
     }
 }
 
-pub const fn step(outcome: StepOutcome) -> Look {
-    match outcome {
+/// A step of a result. What did not hold in a scenario that passed is of a row that is only recorded.
+pub fn step(step: &StepResult, result: &ScenarioResult) -> Look {
+    match step.outcome {
         StepOutcome::Passed => look("passed", "✔", Tone::Good),
-        StepOutcome::Failed => look("failed", "✘", Tone::Bad),
+        StepOutcome::Failed if failed(step, result) => look("failed", "✘", Tone::Bad),
+        StepOutcome::Failed => look("recorded", "!", Tone::Dim),
         StepOutcome::Skipped => look("skipped", "–", Tone::Dim),
         StepOutcome::NotReached => look("not reached", "·", Tone::Dim),
     }
+}
+
+/// Whether a step did not hold and that matters.
+pub fn failed(step: &StepResult, result: &ScenarioResult) -> bool {
+    let passed = matches!(result.outcome, Outcome::Passed | Outcome::Flaky);
+    step.outcome == StepOutcome::Failed && !(passed && step.req.is_some())
 }
 
 pub const fn profile_verdict(verdict: ProfileVerdict) -> Look {
@@ -262,9 +270,9 @@ impl std::fmt::Display for Measured<'_> {
 pub fn measured(result: &ScenarioResult) -> Vec<Measured<'_>> {
     let mut all: Vec<Measured> = Vec::new();
     let reached = |step: &&StepResult| matches!(step.outcome, StepOutcome::Passed | StepOutcome::Failed);
-    for StepResult { wait, outcome, .. } in result.steps.iter().filter(reached) {
-        let Some(wait) = wait else { continue };
-        let failed = *outcome == StepOutcome::Failed;
+    for step in result.steps.iter().filter(reached) {
+        let Some(wait) = &step.wait else { continue };
+        let failed = failed(step, result);
         match all.iter_mut().find(|m| m.wait.name == wait.name) {
             Some(known) => {
                 known.times += 1;
@@ -362,7 +370,7 @@ mod tests {
         "provision 0.90 s, longest of 2 (limit none, patience 60 s) failed"
     )]
     fn waits(#[case] steps: &[(u64, Option<u64>, bool, StepOutcome)], #[case] expected: &str) {
-        let mut result = scenario("CB-ACT-001", Outcome::Passed);
+        let mut result = scenario("CB-ACT-001", Outcome::Nonconformant);
         let step = result.steps.remove(0);
         for &(elapsed_ms, limit_ms, slow, outcome) in steps {
             let wait =
@@ -371,6 +379,18 @@ mod tests {
         }
         let all: Vec<String> = measured(&result).iter().map(ToString::to_string).collect();
         assert_eq!(all, [expected]);
+    }
+
+    #[rstest]
+    #[case::violated(Outcome::Nonconformant, Some("H2"), "failed")]
+    #[case::only_recorded(Outcome::Passed, Some("H2"), "recorded")]
+    #[case::unmarked(Outcome::Passed, None, "failed")]
+    fn steps_that_did_not_hold(#[case] outcome: Outcome, #[case] req: Option<&str>, #[case] word: &str) {
+        let mut result = scenario("CB-ACT-001", outcome);
+        result.steps[0].outcome = StepOutcome::Failed;
+        result.steps[0].req = req.map(Into::into);
+        assert_eq!(step(&result.steps[0], &result).word, word);
+        assert_eq!(measured(&result)[0].mark(), (word == "failed").then_some("failed"));
     }
 
     #[test]
