@@ -155,6 +155,7 @@ impl Runner {
             record: record.clone(),
             marks: std::collections::BTreeMap::new(),
             watches,
+            settled: false,
         }));
 
         let body = follow(Arc::clone(&context), kind.cloned(), steps);
@@ -332,6 +333,9 @@ async fn follow(context: Arc<Mutex<Context>>, pool: Option<Pool>, steps: Vec<Ste
         progress.violations.extend(judged.violation);
         if !judged.goes_on {
             progress.unknown = judged.unknown;
+            return;
+        }
+        if context.settled {
             return;
         }
     }
