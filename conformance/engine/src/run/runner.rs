@@ -105,11 +105,10 @@ impl Runner {
         let namespace = format!("cb-{}-{}-{number}", self.run, id.strip_prefix("cb-").unwrap_or(&id));
 
         let kind = if scenario.needs.wants_pool() {
-            let Some(kind) = pool::fitting(&self.shared.implementation, &scenario.needs) else {
-                let reason = "the implementation declares no pool that meets the needs".to_owned();
-                return self.result(plan, Outcome::CouldNotRun, Some(reason));
-            };
-            Some(kind)
+            match self.shared.implementation.pool_for(&scenario.needs) {
+                Ok(kind) => Some(kind),
+                Err(lacks) => return self.result(plan, Outcome::CouldNotRun, Some(lacks)),
+            }
         } else {
             None
         };
