@@ -9,7 +9,7 @@ use crate::{
         cluster::{delete_params, labelled},
         context::Context,
         outcome::Failure,
-        wait::{Missed, Unmet},
+        wait::Missed,
         world::Key,
     },
     scenario::{Create, Delete, Isolation, Manifests, Patch, Propagation, Scale, Subresource, Update},
@@ -53,8 +53,7 @@ pub(super) async fn create(context: &mut Context, create: &Create) -> Held {
                 },
             );
             let seen = answer.map_or_else(|| "it was accepted".to_owned(), |(_, detail)| detail);
-            let missed = Missed { last: Unmet::new(seen), ..Missed::default() };
-            Err(Failure::Unmet { wanted, missed })
+            Err(Failure::Unmet { wanted, missed: Missed::at_once(seen) })
         }
     }
 }
