@@ -38,7 +38,8 @@ fn any_rows() -> impl Strategy<Value = Rows> {
 
 fn build(nodes: &[NodeRow], pods: &[PodRow], buffers: &[BufferRow], pools: &[PoolRow]) -> World {
     let mut world = World::new(Vec::new());
-    world.may_repack = true;
+    // Real pods without room go first wherever they fit.
+    world.may_repack = pods.iter().any(|(_, node)| node.is_none_or(|node| node >= nodes.len()));
     for (at, (cpu, memory, tainted)) in nodes.iter().enumerate() {
         let (cpu, memory) = (cpu.to_string(), format!("{memory}Gi"));
         let mut node =
