@@ -13,16 +13,29 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+/// Pattern of a time span as Go writes it.
+const SPAN: &str = "^([0-9]+([.][0-9]+)?(ns|us|µs|ms|s|m|h))+$";
+
 /// What can be bought from the fake cloud.
 #[derive(CustomResource, Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[kube(
     group = "bufconf.dev",
     version = "v1alpha1",
     kind = "FakeNodeClass",
+    doc = "What can be bought from the fake cloud, how fast, and what goes wrong on purpose.",
     plural = "fakenodeclasses",
+    category = "karpenter",
     status = "FakeNodeClassStatus",
     derive = "Default",
-    derive = "PartialEq"
+    derive = "PartialEq",
+    printcolumn(name = "Backend", type_ = "string", json_path = ".spec.backend"),
+    printcolumn(name = "Instances", type_ = "integer", json_path = ".spec.quota.instances"),
+    printcolumn(
+        name = "Ready",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="Ready")].status"#
+    ),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
 pub struct FakeNodeClassSpec {
@@ -36,7 +49,7 @@ pub struct FakeNodeClassSpec {
     #[serde(default)]
     pub quota: Quota,
     /// How long each step takes.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Timing::is_instant")]
     pub timing: Timing,
     /// What goes wrong on purpose.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -89,13 +102,23 @@ pub struct Timing {
     pub terminate: Option<Delay>,
 }
 
+impl Timing {
+    /// Whether no step takes any time.
+    #[must_use]
+    pub fn is_instant(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// A time span, fixed (`min` alone) or evenly spread between `min` and `max`.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 pub struct Delay {
     /// Shortest span, as a Go duration.
+    #[schemars(regex(pattern = SPAN))]
     pub min: String,
     /// Longest span, as a Go duration.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = SPAN))]
     pub max: Option<String>,
 }
 
@@ -118,8 +141,10 @@ pub struct Fault {
     /// Seed of the chance.
     #[serde(default)]
     pub seed: u64,
-    /// For `slow`, `crash` and `disappear`: after what time, as a Go duration.
+    /// For `crash` and `disappear`: how long after the launch; for `slow`: how much longer each step takes; for
+    /// `insufficientCapacity`: after what time the offering may be tried again (absent is 3 minutes). A Go duration.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = SPAN))]
     pub after: Option<String>,
 }
 
@@ -154,6 +179,9 @@ pub struct FakeNodeClassStatus {
     /// Offerings that can't be bought for now; small, so that the long list above is written once.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unavailable: Vec<UnavailableOffering>,
+    /// How often faults with a `count` have struck, so that a restart of the cloud doesn't start over.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub struck: Vec<StruckFault>,
     /// Conditions, one a type; `Ready` says that the catalogue was read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
@@ -201,4 +229,16 @@ pub struct UnavailableOffering {
     pub capacity_type: String,
     /// When it may be tried again.
     pub until: Time,
+}
+
+/// How often a fault with a `count` has struck.
+#[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+pub struct StruckFault {
+    /// Fingerprint of the fault.
+    pub fault: String,
+    /// Number of strikes.
+    pub strikes: u32,
+    /// For faults that stay with an instance: the claims that were struck, by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub claims: Vec<String>,
 }

@@ -8,6 +8,9 @@
 //! * [`quantity`]: exact resource quantities.
 //! * [`crd`]: the CustomResourceDefinitions of all of these.
 
+// Every printer column has the same keys as the next.
+#![allow(clippy::duplicated_attributes)]
+
 pub mod capacity_buffer;
 pub mod conditions;
 pub mod crd;

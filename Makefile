@@ -1,0 +1,54 @@
+# The only door: people and CI call the same targets. `make help` lists them.
+
+OUT ?= target/bufconf
+CLUSTER ?= embedded
+IMPLEMENTATION ?= reference
+CARGO ?= cargo
+BUFCONF = target/release/bufconf
+NEXTEST_PROFILE ?= $(if $(CI),ci,default)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check fmt clippy deny generate conformance clean tools
+
+help: ## what can be made
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+demo: $(BUFCONF) ## the documented scenarios on an embedded cluster: a table and target/bufconf/index.html
+	$(BUFCONF) run --documented --out $(OUT)
+
+conformance: $(BUFCONF) ## the whole suite: CLUSTER=embedded|existing IMPLEMENTATION=reference|FILE
+	$(BUFCONF) run --cluster $(CLUSTER) --implementation $(IMPLEMENTATION) --out $(OUT)
+
+# cargo decides whether there is anything to build
+.PHONY: $(BUFCONF)
+$(BUFCONF):
+	$(CARGO) build --release --locked --package bufconf
+
+test: tools ## unit, property, snapshot and scenario tests (one nextest test a scenario file), then the doc tests
+	$(CARGO) nextest run --workspace --locked --profile $(NEXTEST_PROFILE)
+	$(CARGO) test --workspace --locked --doc --quiet
+
+check: fmt clippy deny generate-check ## formatting, lints, licences, freshness of generated files
+
+fmt:
+	$(CARGO) fmt --all --check
+
+clippy:
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+deny: tools
+	ci/checks/dependencies
+	$(CARGO) deny check --hide-inclusion-graph bans licenses sources
+
+generate: ## writes the generated files: CRDs, JSON Schemas
+	BUFCONF_GENERATE=1 $(CARGO) test --locked --package buffer-api --package conformance-engine --package conformance-report --quiet fresh
+
+.PHONY: generate-check
+generate-check: ## fails when a generated file is stale
+	$(CARGO) test --locked --package buffer-api --package conformance-engine --package conformance-report --quiet fresh
+
+tools: ## gets the test runner where it is missing
+	@ci/install
+
+clean: ## removes what was built; the cache of control-plane binaries stays
+	$(CARGO) clean
