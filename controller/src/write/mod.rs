@@ -116,11 +116,6 @@ impl Action {
             Self::Release { .. } => "claim_release",
         }
     }
-
-    /// Whether the planner may have more to do once this is done. Statuses are written last, creations go on in the cloud.
-    pub fn leads_on(&self) -> bool {
-        !matches!(self, Self::BufferStatus { .. } | Self::PoolStatus { .. } | Self::Create(_))
-    }
 }
 
 /// The writes of a plan, grouped. `verified` names the claims whose nodes' pods were listed for this very plan: only those
@@ -239,14 +234,13 @@ impl Builder<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
-
     use buffer_api::{NodeClaimStatus, labels};
     use buffer_core::{
         plan::{BufferStatus, DeleteClaim},
         snapshot::Node,
     };
     use similar_asserts::assert_eq;
+    use tokio::time::Instant;
 
     use super::*;
     use crate::cache::{Change, Observed, Op};

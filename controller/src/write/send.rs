@@ -101,8 +101,6 @@ pub struct Outcome {
     pub verified: Vec<String>,
     /// Objects to leave alone until the watch shows what has become of them.
     pub hold: Vec<ObjectRef>,
-    /// Whether there may be more to do.
-    pub leads_on: bool,
     /// The write that failed.
     pub failed: Option<(ObjectRef, &'static str, Error)>,
 }
@@ -143,7 +141,6 @@ impl Writer {
             changes: Vec::new(),
             verified: Vec::new(),
             hold: Vec::new(),
-            leads_on: false,
             failed: None,
         };
         for write in group.writes {
@@ -160,7 +157,6 @@ impl Writer {
             match sent {
                 Ok(Done::Answered(changes)) => {
                     outcome.changes.extend(changes);
-                    outcome.leads_on |= write.action.leads_on();
                     if matches!(write.action, Action::Verify { .. }) {
                         outcome.verified.push(write.object.key.name);
                     }
