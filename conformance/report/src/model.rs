@@ -36,8 +36,38 @@ pub struct Report {
     pub profiles: BTreeMap<Profile, ProfileVerdict>,
     /// What was left behind.
     pub leaks: Vec<Leak>,
+    /// What cut the run short or damaged its record; empty after a run that went to its end.
+    pub incidents: Vec<Incident>,
     /// Exit code that follows from all of the above.
     pub exit_code: u8,
+}
+
+/// Something that befell the run as a whole.
+#[derive(Clone, Debug, Deserialize, Eq, JsonSchema, Ord, PartialEq, PartialOrd, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Incident {
+    /// What it was.
+    pub kind: IncidentKind,
+    /// One sentence for the reader.
+    pub message: String,
+}
+
+/// Kinds of incidents, in the order in which they decide the exit code.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, Ord, PartialEq, PartialOrd, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum IncidentKind {
+    /// Usage or configuration was wrong.
+    Usage,
+    /// The cluster or something else around the suite failed.
+    Environment,
+    /// SIGINT.
+    Interrupted,
+    /// SIGTERM.
+    Terminated,
+    /// The deadline of the run was reached.
+    Deadline,
+    /// An entry of the report could not be read.
+    DamagedEntry,
 }
 
 /// What a verdict covers.
@@ -76,6 +106,8 @@ pub struct Implementation {
     pub version: String,
     /// Whose reasons and messages it speaks, if anybody's.
     pub dialect: Option<String>,
+    /// Profiles that it claims; only these are judged.
+    pub profiles: Vec<Profile>,
     /// Features that it claims.
     pub features: Vec<String>,
 }
@@ -323,7 +355,9 @@ pub struct TimelineEvent {
     pub lane: Lane,
     /// Object, without its namespace.
     pub object: String,
-    /// What happened, in a few words, such as `Provisioning=True FitsExistingCapacity`.
+    /// What happened, in a few words: `Type=Status Reason` for one condition (`Provisioning=True FitsExistingCapacity`),
+    /// `field=value` for a status field (`replicas=3`), else a plain word: `created`, `bound`, `Running`, `tainted`,
+    /// `deleting` (it has a deletion timestamp), `deleted` (it is gone).
     pub what: String,
 }
 

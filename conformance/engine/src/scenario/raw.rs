@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Deserializer, de};
 use serde_json::{Map, Number, Value};
-use serde_saphyr::{Error, Location, Spanned, UserMessageFormatter, localizer::Localizer};
+use serde_saphyr::{Error, Location, MessageFormatter, Spanned, UserMessageFormatter};
 
 use crate::diagnostic::{Diagnostic, Position};
 
@@ -48,7 +48,6 @@ impl Node {
             budget: serde_saphyr::budget! {
                 max_nodes: MAX_NODES,
                 max_depth: MAX_DEPTH,
-                max_documents: 1,
                 max_aliases: 200,
                 max_anchors: 200,
             },
@@ -90,14 +89,6 @@ impl Node {
         match &self.kind {
             Kind::List(items) => items,
             _ => &[],
-        }
-    }
-
-    /// The text, where it is one.
-    pub fn as_text(&self) -> Option<&str> {
-        match &self.kind {
-            Kind::Text(text) => Some(text),
-            _ => None,
         }
     }
 
@@ -147,22 +138,47 @@ fn position(location: Location) -> Position {
 
 /// The message for what the YAML reader refused.
 fn explain(error: &Error, text: &str, at: Position) -> String {
+    let mut error = error.without_snippet();
+    while let Error::AliasError { error: inner, .. } = error {
+        error = inner.without_snippet();
+    }
     match error {
         Error::Budget { .. }
         | Error::AliasReplayLimitExceeded { .. }
+        | Error::AliasReplayStackDepthExceeded { .. }
         | Error::AliasExpansionLimitExceeded { .. } => {
-            format!("more than a scenario can sensibly hold: at most {MAX_NODES} nodes, {MAX_DEPTH} deep")
+            format!(
+                "larger than what is read: at most {MAX_NODES} values, {MAX_DEPTH} deep, aliases included"
+            )
         }
-        Error::DuplicateMappingKey { key: Some(key), .. } => format!("the key `{key}` stands here twice"),
-        Error::MultipleDocuments { .. } => "one file holds one document, but a second one begins".to_owned(),
-        _ => String::new(),
+        Error::DuplicateMappingKey { key: Some(key), .. } => format!("the key `{key}` is here twice"),
+        Error::MultipleDocuments { .. } => {
+            "a file holds one document, and here a second one begins".to_owned()
+        }
+        error => {
+            let line = text.lines().nth(at.line.saturating_sub(1)).unwrap_or_default();
+            let hint = if line.contains("${") && line.contains(['{', '[']) {
+                "; inside { } and [ ] a variable needs quotes: \"${pool}\""
+            } else {
+                ""
+            };
+            format!("not YAML: {}{hint}", UserMessageFormatter.format_message(error))
+        }
     }
 }
 
 impl<'de> Deserialize<'de> for Node {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let Spanned { value, referenced, .. } = Spanned::<Kind>::deserialize(deserializer)?;
-        Ok(Self { kind: value, at: position(referenced) })
+        let Spanned { value: kind, referenced, .. } = Spanned::<Kind>::deserialize(deserializer)?;
+        let mut at = position(referenced);
+        // a map without braces begins with its first key
+        if let Kind::Map(entries) = &kind
+            && let Some((first, _)) = entries.first()
+            && (first.at.line, first.at.column) == (at.line, at.column)
+        {
+            at.width = first.at.width;
+        }
+        Ok(Self { kind, at })
     }
 }
 
