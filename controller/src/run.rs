@@ -35,7 +35,7 @@ use crate::{
     kind::{Kind, ObjectRef},
     metrics::Metrics,
     watch::Watches,
-    write::{self, Action, Group, Outcome, Writer, groups, predicted},
+    write::{self, Action, Group, NodesFirst, Outcome, Turn, Writer, groups, predicted},
 };
 
 /// A burst of changes is over after so long without one.
@@ -366,23 +366,27 @@ where
             }
         }
         self.left_out = false;
-        let mut sent = 0;
-        for group in groups(plan, &self.cache, &self.verified) {
-            if group.objects.iter().any(|object| self.busy.contains_key(object)) {
-                self.left_out = true;
-                continue;
-            }
-            if group.objects.iter().any(|object| self.backoff.rests(object, self.planned)) {
+        let (mut sent, mut nodes_left_out) = (0, false);
+        let nodes_first = NodesFirst::new();
+        let mut groups = groups(plan, &self.cache, &self.verified);
+        groups.sort_by_key(|group| !group.changes_nodes());
+        for group in groups {
+            let busy = group.objects.iter().any(|object| self.busy.contains_key(object));
+            let rests = group.objects.iter().any(|object| self.backoff.rests(object, self.planned));
+            if busy || rests || nodes_left_out && group.waits_for_nodes() {
+                self.left_out |= busy;
+                nodes_left_out |= group.changes_nodes();
                 continue;
             }
             sent += group.writes.len();
-            self.start(group, span, time);
+            let turn = nodes_first.turn(&group);
+            self.start(group, turn, span, time);
         }
         span.record("writes", sent);
         span.in_scope(|| debug!(sent, busy = self.busy.len(), "planned"));
     }
 
-    fn start(&mut self, group: Group, span: &Span, time: Timestamp) {
+    fn start(&mut self, group: Group, turn: Turn, span: &Span, time: Timestamp) {
         for write in &group.writes {
             span.in_scope(|| debug!(object = %write.object, action = write.action.name(), "writing"));
             if let Action::Create(new) = &write.action {
@@ -390,7 +394,7 @@ where
             }
         }
         self.busy.extend(group.objects.iter().map(|object| (object.clone(), Vec::new())));
-        self.writes.spawn(self.writer.clone().send(group).instrument(span.clone()));
+        self.writes.spawn(self.writer.clone().send(group, turn).instrument(span.clone()));
     }
 
     fn not_listed(&self, watches: &Watches) -> Error {

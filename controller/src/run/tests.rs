@@ -6,12 +6,13 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use buffer_api::{NodeClaimSpec, labels};
+use buffer_api::{CapacityBufferStatus, NodeClaimSpec, labels};
 use buffer_core::{
-    plan::{DeleteClaim, DeleteReason, NewClaim, NodeChange},
+    plan::{BufferStatus, DeleteClaim, DeleteReason, NewClaim, NodeChange},
     snapshot::{Node, ObjectKey},
 };
 use http::{Method, Request, Response};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::client::Body;
 use serde_json::{Value, json};
 use similar_asserts::assert_eq;
@@ -97,13 +98,30 @@ async fn run_for<P>(server: &Server, span: Duration, planner: P) -> Result<(), E
 where
     P: Fn(&Snapshot, Settings, Timestamp) -> Plan + Clone + Send + 'static,
 {
+    run(controller(server, planner), span).await
+}
+
+/// The same with the feature gate on.
+async fn run_with_buffers<P>(server: &Server, span: Duration, planner: P) -> Result<(), Error>
+where
+    P: Fn(&Snapshot, Settings, Timestamp) -> Plan + Clone + Send + 'static,
+{
+    let mut controller = controller(server, planner);
+    controller.settings.capacity_buffer = true;
+    run(controller, span).await
+}
+
+async fn run<P>(controller: Controller<P>, span: Duration) -> Result<(), Error>
+where
+    P: Fn(&Snapshot, Settings, Timestamp) -> Plan + Clone + Send + 'static,
+{
     let shutdown = CancellationToken::new();
     let end = shutdown.clone();
     tokio::spawn(async move {
         tokio::time::sleep(span).await;
         end.cancel();
     });
-    controller(server, planner).run(shutdown).await
+    controller.run(shutdown).await
 }
 
 fn nothing(_: &Method, _: &str, _: u64) -> (u16, Value) {
@@ -267,6 +285,52 @@ async fn a_conflict_is_resolved_on_the_live_object() {
     .await
     .unwrap();
     assert_eq!(server.requests()[..2], ["PATCH n", "PATCH n"]);
+}
+
+fn fits(snapshot: &Snapshot, _: Settings, _: Timestamp) -> Plan {
+    let condition = Condition {
+        type_: "Provisioning".to_owned(),
+        status: "True".to_owned(),
+        reason: "FitsExistingCapacity".to_owned(),
+        message: String::new(),
+        observed_generation: None,
+        last_transition_time: Time(Timestamp::UNIX_EPOCH),
+    };
+    let status = CapacityBufferStatus { conditions: vec![condition], ..CapacityBufferStatus::default() };
+    let stale = snapshot.buffers.iter().filter(|buffer| buffer.status != status);
+    let change =
+        |node: &Node| NodeChange { name: node.name.clone(), add_finalizer: true, ..NodeChange::default() };
+    Plan {
+        nodes: snapshot.nodes.iter().map(change).collect(),
+        buffers: stale
+            .map(|buffer| BufferStatus { key: buffer.key.clone(), status: status.clone() })
+            .collect(),
+        ..Plan::default()
+    }
+}
+
+fn buffer(version: u64) -> Value {
+    json!({"apiVersion": "autoscaling.x-k8s.io/v1beta1", "kind": "CapacityBuffer", "spec": {},
+        "metadata": {"name": "b", "namespace": "ns", "uid": "bu", "resourceVersion": version.to_string()}})
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_buffer_fits_only_once_the_nodes_are_changed() {
+    let lists = [("capacitybuffers", buffer(1)), ("nodes", node(1))];
+    let good = Server::new(&lists, |_, what, version| {
+        let mut node = node(version);
+        node["metadata"]["finalizers"] = json!(["karpenter.sh/termination"]);
+        (200, if what == "n" { node } else { buffer(version) })
+    });
+    run_with_buffers(&good, Duration::from_millis(40), fits).await.unwrap();
+    assert_eq!(good.requests()[..2], ["PATCH n", "PATCH status"]);
+
+    let bad = Server::new(&lists, |_, what, version| match what {
+        "n" => (500, Value::Null),
+        _ => (200, buffer(version)),
+    });
+    run_with_buffers(&bad, Duration::from_mins(5), fits).await.unwrap();
+    assert!(bad.requests().iter().all(|request| request == "PATCH n"), "{:?}", bad.requests());
 }
 
 /// A controller whose lists are complete and whose first plan is done.
