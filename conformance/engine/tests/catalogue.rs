@@ -72,6 +72,14 @@ fn broken_scenarios_are_refused_with_the_message_beside_them() {
     assert!(stale.is_empty(), "{}", stale.join("\n"));
 }
 
+#[test]
+fn the_example_of_the_readme_is_sound() {
+    let readme = fs::read_to_string(scenarios().join("README.md")).unwrap();
+    let (_, rest) = readme.split_once("```yaml\n").unwrap();
+    let (example, _) = rest.split_once("```").unwrap();
+    assert_eq!(refusal(vec![("grows.yaml".to_owned(), example.to_owned())], Origin::User), "");
+}
+
 const MINIMAL: &str = "
 apiVersion: bufconf.dev/v1alpha1
 kind: Scenario
