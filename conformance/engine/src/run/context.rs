@@ -109,6 +109,11 @@ impl Context {
         Ok(())
     }
 
+    /// After a write: whoever looks at the object from now on sees the write, where the object is watched at all.
+    pub async fn wrote(&mut self, key: &Key) -> Result<(), Failure> {
+        if self.world.read(|state| state.is_watched(key)) { self.catch_up(key).await } else { Ok(()) }
+    }
+
     /// Sees to it that what the watch knows of an object is not older than what the server answers now.
     ///
     /// A step right after a write would else take what was there before it for what came of it.
