@@ -408,6 +408,9 @@ pub struct NodeClaimStatus {
     /// Identity of the instance, `fake://<cluster>/<claim UID>` in this cloud.
     #[serde(rename = "providerID", skip_serializing_if = "Option::is_none")]
     pub provider_id: Option<String>,
+    /// Labels of the instance (type, zone, capacity type, …): what was bought. The claim's and the node's labels follow from it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub instance_labels: BTreeMap<String, String>,
     /// Size of the instance.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub capacity: BTreeMap<String, Quantity>,

@@ -103,6 +103,18 @@ impl Cluster {
         })
     }
 
+    /// API version in which the server prefers to serve a kind of a group.
+    pub async fn preferred(&self, group: &str, kind: &str) -> Result<String, ApiError> {
+        let what = format!("looking for {kind} in group \"{group}\"");
+        let found = request(what.clone(), || kube::discovery::group(&self.client, group)).await?;
+        let missing = || {
+            let source = kube::error::DiscoveryError::MissingKind(kind.to_owned());
+            ApiError { what, source: Box::new(kube::Error::Discovery(source)) }
+        };
+        let (resource, _) = found.recommended_kind(kind).ok_or_else(missing)?;
+        Ok(resource.api_version)
+    }
+
     /// The API of a kind, in one namespace or, without, in all of them.
     #[must_use]
     pub fn api(&self, served: &Served, namespace: Option<&str>) -> Api<DynamicObject> {
@@ -136,7 +148,8 @@ impl Cluster {
         let served = self.served(api_version, kind).await?;
         let api = self.api(&served, namespace);
         // no resource version: the server answers from a quorum, never from an old cache
-        let list = request(format!("listing {kind}s"), || async { api.list(&ListParams::default()).await }).await?;
+        let list =
+            request(format!("listing {kind}s"), || async { api.list(&ListParams::default()).await }).await?;
         Ok(list.items.into_iter().map(|object| json!(object)).collect())
     }
 
@@ -219,7 +232,8 @@ impl Cluster {
 
     /// Whether the API server answers.
     pub async fn answers(&self) -> Result<(), ApiError> {
-        request("asking the API server for its version".to_owned(), || self.client.apiserver_version()).await?;
+        request("asking the API server for its version".to_owned(), || self.client.apiserver_version())
+            .await?;
         Ok(())
     }
 }
@@ -276,40 +290,4 @@ fn may_pass(error: &kube::Error) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use kube::core::Status;
-    use rstest::rstest;
-
-    #[rstest]
-    #[case(404, false)]
-    #[case(409, false)]
-    #[case(422, false)]
-    #[case(429, true)]
-    #[case(500, true)]
-    #[case(503, true)]
-    fn what_may_pass(#[case] code: u16, #[case] expected: bool) {
-        let status = Status { code, ..Status::default() };
-        assert_eq!(may_pass(&kube::Error::Api(status.boxed())), expected);
-    }
-
-    #[test]
-    fn labels_are_added_and_others_kept() {
-        let key = Key {
-            api_version: "v1".to_owned(),
-            kind: "Pod".to_owned(),
-            namespace: Some("ns".to_owned()),
-            name: "web".to_owned(),
-        };
-        let body = json!({"metadata": {"name": "web", "labels": {"app": "web"}}});
-        similar_asserts::assert_eq!(
-            labelled(body, &key, "r1", "cb-act-001"),
-            json!({"metadata": {
-                "name": "web",
-                "namespace": "ns",
-                "labels": {"app": "web", "bufconf.dev/run": "r1", "bufconf.dev/scenario": "cb-act-001"},
-            }})
-        );
-        similar_asserts::assert_eq!(labelled(json!({}), &key, "r", "s")["metadata"]["namespace"], json!("ns"));
-    }
-}
+mod tests;

@@ -24,29 +24,21 @@ impl Unmet {
 }
 
 /// What was wanted did not come within the patience, or did not stay.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Missed {
     /// What was seen last.
     pub last: Unmet,
     /// How long it was watched.
     pub elapsed: Duration,
-    /// For how long it had looked like that.
-    pub unchanged: Duration,
-    /// How often it changed meanwhile.
-    pub changes: usize,
+    /// Since when it was so, and how many changes were seen.
+    pub history: String,
 }
 
 impl Missed {
-    /// Since when it was so, and how many changes were seen.
+    /// Something that was seen without any waiting.
     #[must_use]
-    pub fn history(&self) -> String {
-        let Self { elapsed, unchanged, changes, .. } = self;
-        let times = match changes {
-            0 => "no change was seen".to_owned(),
-            1 => "1 change was seen".to_owned(),
-            many => format!("{many} changes were seen"),
-        };
-        format!("so for the last {} of {}; {times}", seconds(*unchanged), seconds(*elapsed))
+    pub fn at_once(seen: impl Into<String>) -> Self {
+        Self { last: Unmet::new(seen), elapsed: Duration::ZERO, history: "seen at once".to_owned() }
     }
 }
 
@@ -78,13 +70,17 @@ impl Follow {
         }
     }
 
+    /// It did not come.
     fn missed(self) -> Missed {
-        Missed {
-            last: self.last.unwrap_or_default(),
-            elapsed: self.started.elapsed(),
-            unchanged: self.changed.elapsed(),
-            changes: self.changes,
-        }
+        let elapsed = self.started.elapsed();
+        let changes = match self.changes {
+            0 => "no change was seen".to_owned(),
+            1 => "1 change was seen".to_owned(),
+            many => format!("{many} changes were seen"),
+        };
+        let unchanged = seconds(self.changed.elapsed());
+        let history = format!("so for the last {unchanged} of {}; {changes}", seconds(elapsed));
+        Missed { last: self.last.unwrap_or_default(), elapsed, history }
     }
 }
 
@@ -112,14 +108,22 @@ pub async fn eventually(
     }
 }
 
+/// Something that did not stay as it was.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Broken {
+    /// It is a fact: an object was seen so, a node was born.
+    Certainly(Unmet),
+    /// It counts only if it is confirmed: watches of different kinds are not in step.
+    Perhaps,
+}
+
 /// Watches for `length` that the world stays as wanted and fails at the first moment when it is not.
 ///
-/// What `check` finds counts only if `confirm` finds it too: watches of different kinds are not in step. After the last
-/// moment `confirm` is asked once more, whatever the watches said.
+/// After the last moment `confirm` is asked once more, whatever the watches said.
 pub async fn hold<C, F, E>(
     world: &World,
     length: Duration,
-    mut check: impl FnMut(&State) -> Result<(), Unmet>,
+    mut check: impl FnMut(&State) -> Result<(), Broken>,
     mut confirm: C,
 ) -> Result<Result<Duration, Missed>, E>
 where
@@ -127,25 +131,26 @@ where
     F: Future<Output = Result<Result<(), Unmet>, E>>,
 {
     let mut changes = world.changes();
-    let mut follow = Follow::new();
-    let deadline = follow.started + length;
+    let started = Instant::now();
+    let did_not_stay = |last: Unmet| {
+        let elapsed = started.elapsed();
+        Missed { last, elapsed, history: format!("it stayed so for {}", seconds(elapsed)) }
+    };
     loop {
         changes.mark_unchanged();
-        if world.read(&mut check).is_err() {
-            if let Err(unmet) = confirm().await? {
-                follow.saw(unmet);
-                return Ok(Err(follow.missed()));
-            }
+        let confirmed = match world.read(&mut check) {
+            Ok(()) => Ok(()),
+            Err(Broken::Certainly(unmet)) => Err(unmet),
+            Err(Broken::Perhaps) => confirm().await?,
+        };
+        if let Err(unmet) = confirmed {
+            return Ok(Err(did_not_stay(unmet)));
         }
-        if !matches!(timeout_at(deadline, changes.changed()).await, Ok(Ok(()))) {
+        if !matches!(timeout_at(started + length, changes.changed()).await, Ok(Ok(()))) {
             break;
         }
     }
-    if let Err(unmet) = confirm().await? {
-        follow.saw(unmet);
-        return Ok(Err(follow.missed()));
-    }
-    Ok(Ok(follow.started.elapsed()))
+    Ok(confirm().await?.map(|()| started.elapsed()).map_err(did_not_stay))
 }
 
 #[cfg(test)]
@@ -199,7 +204,7 @@ mod tests {
         assert!(eventually(&world, 5 * SECOND, at_least(1)).await.is_ok());
         let world = world_that_changes_at(&[4, 6]);
         let missed = eventually(&world, 5 * SECOND, at_least(2)).await.unwrap_err();
-        assert_eq!((missed.elapsed, missed.unchanged), (5 * SECOND, SECOND));
+        assert_eq!((missed.elapsed, missed.last), (5 * SECOND, Unmet::new("1 of 2")));
     }
 
     #[tokio::test(start_paused = true)]
@@ -207,7 +212,7 @@ mod tests {
         let world = world_that_changes_at(&[1, 3]);
         let missed = eventually(&world, 10 * SECOND, at_least(5)).await.unwrap_err();
         insta::assert_snapshot!(
-            format!("{}; {}", missed.last.seen, missed.history()),
+            format!("{}; {}", missed.last.seen, missed.history),
             @"2 of 5; so for the last 7.0 s of 10.0 s; 2 changes were seen"
         );
     }
@@ -225,11 +230,8 @@ mod tests {
         assert_eq!(looks.load(Ordering::Relaxed), 3);
     }
 
-    fn fewer_than(limit: usize) -> impl FnMut(&State) -> Result<(), Unmet> {
-        move |state| match state.timeline().len() {
-            seen if seen < limit => Ok(()),
-            seen => Err(Unmet::new(format!("{seen}"))),
-        }
+    fn fewer_than(limit: usize, broken: Broken) -> impl FnMut(&State) -> Result<(), Broken> {
+        move |state| if state.timeline().len() < limit { Ok(()) } else { Err(broken.clone()) }
     }
 
     type Confirmed = Result<Result<(), Unmet>, ()>;
@@ -237,7 +239,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_hold_lasts_its_length() {
         let world = world_that_changes_at(&[1, 2, 3]);
-        let held = hold(&world, 10 * SECOND, fewer_than(4), || async { Confirmed::Ok(Ok(())) }).await;
+        let held =
+            hold(&world, 10 * SECOND, fewer_than(4, Broken::Perhaps), || async { Confirmed::Ok(Ok(())) })
+                .await;
         assert_eq!(held, Ok(Ok(10 * SECOND)));
     }
 
@@ -248,8 +252,18 @@ mod tests {
             sleep(SECOND / 2).await;
             Confirmed::Ok(Err(Unmet::new("confirmed")))
         };
-        let missed = hold(&world, 10 * SECOND, fewer_than(2), confirm).await.unwrap().unwrap_err();
+        let missed =
+            hold(&world, 10 * SECOND, fewer_than(2, Broken::Perhaps), confirm).await.unwrap().unwrap_err();
         assert_eq!((missed.last.seen.as_str(), missed.elapsed), ("confirmed", 5 * SECOND / 2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_fact_needs_no_confirmation() {
+        let world = world_that_changes_at(&[1, 2, 3]);
+        let fact = Broken::Certainly(Unmet::new("a node was born"));
+        let held = hold(&world, 10 * SECOND, fewer_than(2, fact), || async { Confirmed::Err(()) }).await;
+        let missed = held.unwrap().unwrap_err();
+        assert_eq!((missed.last.seen.as_str(), missed.elapsed), ("a node was born", 2 * SECOND));
     }
 
     #[tokio::test(start_paused = true)]
@@ -260,7 +274,10 @@ mod tests {
             asked.fetch_add(1, Ordering::Relaxed);
             async { Confirmed::Ok(Ok(())) }
         };
-        assert_eq!(hold(&world, 10 * SECOND, fewer_than(2), confirm).await, Ok(Ok(10 * SECOND)));
+        assert_eq!(
+            hold(&world, 10 * SECOND, fewer_than(2, Broken::Perhaps), confirm).await,
+            Ok(Ok(10 * SECOND))
+        );
         // at 2 s, at 3 s, and after the end
         assert_eq!(asked.load(Ordering::Relaxed), 3);
     }
@@ -269,13 +286,16 @@ mod tests {
     async fn the_last_moment_is_confirmed_whatever_the_watches_said() {
         let world = World::new(Scope::default());
         let confirm = || async { Confirmed::Ok(Err(Unmet::new("a watch slept"))) };
-        let held = hold(&world, SECOND, fewer_than(1), confirm).await.unwrap();
+        let held = hold(&world, SECOND, fewer_than(1, Broken::Perhaps), confirm).await.unwrap();
         assert_eq!(held.unwrap_err().last.seen, "a watch slept");
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_error_of_the_confirmation_is_no_violation() {
         let world = World::new(Scope::default());
-        assert_eq!(hold(&world, SECOND, fewer_than(1), || async { Confirmed::Err(()) }).await, Err(()));
+        assert_eq!(
+            hold(&world, SECOND, fewer_than(1, Broken::Perhaps), || async { Confirmed::Err(()) }).await,
+            Err(())
+        );
     }
 }

@@ -37,16 +37,23 @@ pub struct Watches {
 impl Watches {
     /// Starts the watches that every scenario has. A kind that is not served is left out.
     pub async fn start(cluster: Arc<Cluster>, world: World) -> Result<Self, ApiError> {
-        let mut watches = Self { cluster, world, running: Vec::new() };
+        let mut all = Self { cluster, world, running: Vec::new() };
         for (api_version, kind) in ALWAYS {
             let watched =
                 Watched { api_version: api_version.to_owned(), kind: kind.to_owned(), namespace: None };
-            match watches.add(watched).await {
+            match all.add(watched).await {
                 Err(error) if error.is_not_served() => tracing::debug!(kind, "not served, not watched"),
                 other => other?,
             }
         }
-        Ok(watches)
+        Ok(all)
+    }
+
+    /// Starts a single watch.
+    pub async fn only(cluster: Arc<Cluster>, world: World, watched: Watched) -> Result<Self, ApiError> {
+        let mut all = Self { cluster, world, running: Vec::new() };
+        all.add(watched).await?;
+        Ok(all)
     }
 
     /// Sees to it that an object is watched.

@@ -343,6 +343,12 @@ impl State {
         self.pods.values()
     }
 
+    /// The pod with that key.
+    #[must_use]
+    pub fn pod(&self, key: &Key) -> Option<&state::Pod> {
+        self.pods.get(&(key.namespace.clone().unwrap_or_default(), key.name.clone()))
+    }
+
     /// Nodes or claims of the scenario, counted.
     #[must_use]
     pub fn count(&self, kind: &str) -> Count {
@@ -385,6 +391,12 @@ impl State {
         &self.scope
     }
 
+    /// Whether a watch sees that object.
+    #[must_use]
+    pub fn is_watched(&self, key: &Key) -> bool {
+        self.watches.keys().any(|watched| watched.sees(key))
+    }
+
     /// Whether every watch has listed its objects once.
     #[must_use]
     pub fn complete(&self) -> bool {
@@ -397,7 +409,11 @@ impl State {
         self.watches.iter().find_map(|(watched, health)| {
             let failed = health.failed.as_ref().filter(|failed| failed.last.elapsed() < STILL_BROKEN)?;
             let Failed { since, error, .. } = failed;
-            Some(format!("the watch of {}s has been broken for {:.1?}: {error}", watched.kind, since.elapsed()))
+            Some(format!(
+                "the watch of {}s has been broken for {:.1?}: {error}",
+                watched.kind,
+                since.elapsed()
+            ))
         })
     }
 
@@ -418,7 +434,8 @@ impl State {
             return;
         }
         // another UID under the same name: the old object is gone, whether or not we saw it go
-        let replaced = self.object(&key).is_some_and(|old| old["metadata"]["uid"] != object["metadata"]["uid"]);
+        let replaced =
+            self.object(&key).is_some_and(|old| old["metadata"]["uid"] != object["metadata"]["uid"]);
         if replaced {
             self.remove(&key);
         }
@@ -496,10 +513,8 @@ impl State {
         if let Some(life) = old["metadata"]["uid"].as_str().and_then(|uid| self.lives.get_mut(uid)) {
             life.lost = true;
         }
-        if self.scope.contains(key, &old) {
-            if let Some(lane) = timeline::lane(&key.kind) {
-                self.note(lane, timeline::name(key), "deleted".to_owned());
-            }
+        if let Some(lane) = timeline::lane(&key.kind).filter(|_| self.scope.contains(key, &old)) {
+            self.note(lane, timeline::name(key), "deleted".to_owned());
         }
     }
 
@@ -540,3 +555,6 @@ impl State {
 pub fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+mod tests;
