@@ -1,8 +1,10 @@
 //! Clusters by name: start or find, stop, list, sweep.
 //!
-//! A root folder holds one folder for each cluster. Whoever comes first starts its supervisor, all others find it.
+//! A root folder holds one folder for each cluster. Whoever comes first starts its supervisor, all others find it. Runs
+//! share a root and have their key in the clusters' names, so that the next run finds what a killed one has left.
 
 use std::{
+    collections::BTreeMap,
     fs::{self, OpenOptions},
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
@@ -26,7 +28,7 @@ use crate::{
 pub const SUBCOMMAND: [&str; 2] = ["cluster", "serve"];
 
 /// How long a start may take once the binaries are there.
-const START_PATIENCE: Duration = Duration::from_secs(180);
+const START_PATIENCE: Duration = Duration::from_mins(3);
 /// How long a started supervisor may take to take its lock before it is started again.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 /// How often a supervisor is started before that counts as hopeless.
@@ -34,7 +36,7 @@ const LAUNCHES: u32 = 3;
 /// How long an orderly end may take before the supervisor is killed.
 const STOP_PATIENCE: Duration = Duration::from_secs(30);
 /// How old a folder without a supervisor must be before it counts as left behind by a start that was interrupted.
-const ABANDONED: Duration = Duration::from_secs(60);
+const ABANDONED: Duration = Duration::from_mins(1);
 const POLL: Duration = Duration::from_millis(20);
 
 /// A cluster that is up.
@@ -60,10 +62,7 @@ impl Running {
     }
 
     /// Asks the supervisor for something; blocks until it is done.
-    pub fn request(
-        &self,
-        request: &Request,
-    ) -> Result<std::collections::BTreeMap<String, ChildState>, Error> {
+    pub fn request(&self, request: &Request) -> Result<BTreeMap<String, ChildState>, Error> {
         control::request(&self.dir, request)
     }
 }
@@ -140,6 +139,7 @@ pub fn start(
                 }
                 let path = dir.join("config.json");
                 let Some(job) = &job else {
+                    sweep(root)?;
                     let binaries = prepare(&config.kubernetes, sources, progress)?;
                     job = Some(files::to_json(&path, &Job { binaries, cluster: config.clone() })?);
                     // The clock starts now: that may have taken minutes.

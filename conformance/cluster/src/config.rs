@@ -1,6 +1,6 @@
 //! What a supervisor is told to run.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -18,11 +18,19 @@ pub struct ServeConfig {
     pub children: Vec<ChildConfig>,
     /// The process whose end ends the cluster; without one it stays until it is stopped.
     pub owner: Option<u32>,
+    /// Folders of the run that are removed when the owner is gone: its leases, for example.
+    pub ends_with_owner: Vec<PathBuf>,
 }
 
 impl Default for ServeConfig {
     fn default() -> Self {
-        Self { kubernetes: DEFAULT_MINOR.to_owned(), crds: Vec::new(), children: Vec::new(), owner: None }
+        Self {
+            kubernetes: DEFAULT_MINOR.to_owned(),
+            crds: Vec::new(),
+            children: Vec::new(),
+            owner: None,
+            ends_with_owner: Vec::new(),
+        }
     }
 }
 

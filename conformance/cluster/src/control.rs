@@ -39,7 +39,7 @@ pub enum Answer {
 }
 
 /// Longer than a child's grace period and the patience with its health.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 /// Asks the supervisor of the cluster in `dir`; blocks until it has done what was asked.
 pub fn request(dir: &Path, request: &Request) -> Result<BTreeMap<String, ChildState>, Error> {

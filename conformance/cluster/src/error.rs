@@ -114,6 +114,15 @@ pub enum Error {
         #[source]
         source: Box<kube::Error>,
     },
+    /// The API server of an existing cluster answers, but not what was asked.
+    #[error("asking the cluster at {server}")]
+    Query {
+        /// Its URL.
+        server: String,
+        /// Its answer.
+        #[source]
+        source: Box<kube::Error>,
+    },
     /// An existing cluster is not marked as one that may be filled and emptied.
     #[error(
         "the cluster at {server} is not marked disposable: create the ConfigMap {marker} in kube-system if tests may create and delete nodes and pods there"

@@ -27,13 +27,42 @@ pub async fn connect(kubeconfig: Option<&Path>, consent: Consent) -> Result<Clie
     let config = buffer_client::config(kubeconfig).await?;
     let server = config.cluster_url.to_string();
     let client = buffer_client::client(config)?;
-    let unreachable = |source| Error::Unreachable { server: server.clone(), source: Box::new(source) };
-    client.apiserver_version().await.map_err(unreachable)?;
+    let failed = |error: kube::Error| {
+        let (server, source) = (server.clone(), Box::new(error));
+        match *source {
+            kube::Error::Api(_) => Error::Query { server, source },
+            _ => Error::Unreachable { server, source },
+        }
+    };
+    client.apiserver_version().await.map_err(failed)?;
     if consent == Consent::Marker {
         let markers: Api<ConfigMap> = Api::namespaced(client.clone(), "kube-system");
-        if markers.get_opt(MARKER).await.map_err(unreachable)?.is_none() {
+        if markers.get_opt(MARKER).await.map_err(failed)?.is_none() {
             return Err(Error::NotDisposable { server, marker: MARKER });
         }
     }
     Ok(client)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_cluster_that_is_not_there_is_unreachable() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("kubeconfig");
+        let port = crate::ports::free(1).unwrap()[0];
+        let config = serde_json::json!({
+            "clusters": [{"name": "c", "cluster": {"server": format!("http://127.0.0.1:{port}")}}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+            "users": [{"name": "u", "user": {}}],
+            "current-context": "c",
+        });
+        std::fs::write(&path, config.to_string()).unwrap();
+        let error = connect(Some(&path), Consent::Given).await.err().unwrap();
+        assert!(matches!(error, Error::Unreachable { .. }), "{error:?}");
+        let error = connect(Some(&dir.path().join("none")), Consent::Given).await.err().unwrap();
+        assert!(matches!(error, Error::Client(_)), "{error:?}");
+    }
 }

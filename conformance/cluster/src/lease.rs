@@ -138,3 +138,146 @@ impl Slots {
         self.dir.join(format!("slot-{slot}"))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        os::unix::fs::MetadataExt,
+        sync::mpsc::{Receiver, channel},
+        time::Instant,
+    };
+
+    use rstest::rstest;
+    use tempfile::TempDir;
+
+    use super::{Isolation::*, *};
+
+    #[rstest]
+    #[case(2, 24 * 1024, 3)]
+    #[case(8, 6 * 1024, 4)]
+    #[case(64, 1024, 1)]
+    #[case(4, 0, 1)]
+    fn slots_follow_cores_and_memory(#[case] cores: usize, #[case] mib: u64, #[case] wanted: usize) {
+        assert_eq!(slots_for(cores, mib).get(), wanted);
+    }
+
+    #[test]
+    fn the_memory_of_this_machine_is_known() {
+        assert!(memory_mib() > 0);
+    }
+
+    fn make(count: usize) -> (TempDir, Slots) {
+        let dir = tempfile::tempdir().unwrap();
+        let slots = Slots::new(dir.path(), NonZeroUsize::new(count).unwrap()).unwrap();
+        (dir, slots)
+    }
+
+    /// What a thread that asks for a lease is seen to wait for.
+    #[derive(Clone, Copy)]
+    enum Waits {
+        /// At the head of the queue, for a free slot.
+        Head,
+        /// In the kernel, for the lock in this file.
+        Lock(&'static str),
+    }
+
+    impl Waits {
+        fn count(self, slots: &Slots) -> usize {
+            match self {
+                Self::Head => {
+                    let queue = slots.dir.join("queue");
+                    usize::from(
+                        Lock::attempt(&queue, FlockOperation::NonBlockingLockExclusive).unwrap().is_none(),
+                    )
+                }
+                Self::Lock(file) => {
+                    let Ok(data) = std::fs::metadata(slots.dir.join(file)) else { return 0 };
+                    let inode = format!(":{} ", data.ino());
+                    let locks = std::fs::read_to_string("/proc/locks").unwrap();
+                    locks.lines().filter(|line| line.contains("->") && line.contains(&inode)).count()
+                }
+            }
+        }
+    }
+
+    /// Asks for a lease in a thread and returns once that is seen to wait.
+    fn ask(slots: &Slots, isolation: Isolation, waits: Waits) -> Receiver<Lease> {
+        let (send, receive) = channel();
+        let before = waits.count(slots);
+        let own = slots.clone();
+        std::thread::spawn(move || send.send(own.acquire_blocking(isolation).unwrap()));
+        let start = Instant::now();
+        while waits.count(slots) == before {
+            assert!(start.elapsed() < Duration::from_secs(20), "it does not wait");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        receive
+    }
+
+    fn granted(receive: &Receiver<Lease>) -> Lease {
+        receive.recv_timeout(Duration::from_secs(20)).unwrap()
+    }
+
+    #[test]
+    fn sharers_go_together_and_do_not_touch_the_other_slots() {
+        let (_dir, slots) = make(3);
+        let leases: Vec<_> = (0..5).map(|_| slots.acquire_blocking(Shared).unwrap()).collect();
+        assert!(leases.iter().all(|lease| lease.slot() == 0));
+        assert_eq!(slots.acquire_blocking(Quiet).unwrap().slot(), 1);
+    }
+
+    #[test]
+    fn the_lonely_have_a_slot_each_and_own_ones_begin_at_the_end() {
+        let (_dir, slots) = make(3);
+        let own = slots.acquire_blocking(Own).unwrap();
+        let quiet = slots.acquire_blocking(Quiet).unwrap();
+        assert_eq!((own.slot(), quiet.slot()), (2, 1));
+        let third = ask(&slots, Quiet, Waits::Head);
+        assert!(third.try_recv().is_err(), "all slots are taken");
+        drop(own);
+        assert_eq!(granted(&third).slot(), 2);
+    }
+
+    #[test]
+    fn the_lonely_are_served_in_the_order_of_their_coming() {
+        let (_dir, slots) = make(2);
+        let held = slots.acquire_blocking(Own).unwrap();
+        let first = ask(&slots, Quiet, Waits::Head);
+        let second = ask(&slots, Own, Waits::Lock("queue"));
+        let third = ask(&slots, Quiet, Waits::Lock("queue"));
+        drop(held);
+        let lease = granted(&first);
+        assert!(second.try_recv().is_err() && third.try_recv().is_err());
+        drop(lease);
+        let lease = granted(&second);
+        assert!(third.try_recv().is_err());
+        drop(lease);
+        granted(&third);
+    }
+
+    #[test]
+    fn on_a_single_slot_later_sharers_do_not_overtake_a_lonely_one() {
+        let (_dir, slots) = make(1);
+        let sharer = slots.acquire_blocking(Shared).unwrap();
+        let lonely = ask(&slots, Quiet, Waits::Lock("slot-0"));
+        let late = ask(&slots, Shared, Waits::Lock("gate"));
+        assert!(lonely.try_recv().is_err(), "the slot is in use");
+        assert!(late.try_recv().is_err(), "somebody is first");
+        drop(sharer);
+        let lease = granted(&lonely);
+        assert!(late.try_recv().is_err(), "it is alone");
+        drop(lease);
+        assert_eq!(granted(&late).slot(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_dropped_call_gives_back_what_it_gets() {
+        let (_dir, slots) = make(2);
+        let held = slots.acquire(Quiet).await.unwrap();
+        let waiting = tokio::time::timeout(Duration::from_millis(50), slots.acquire(Quiet)).await;
+        assert!(waiting.is_err());
+        drop(held);
+        let again = tokio::time::timeout(Duration::from_secs(20), slots.acquire(Quiet)).await;
+        assert_eq!(again.unwrap().unwrap().slot(), 1);
+    }
+}

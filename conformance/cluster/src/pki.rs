@@ -92,7 +92,7 @@ struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
     fn create(name: &str) -> Result<Self, Error> {
-        let mut params = base(name)?;
+        let mut params = base(name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         Ok(Self(CertifiedIssuer::self_signed(params, KeyPair::generate()?)?))
@@ -122,7 +122,7 @@ impl<'a> Subject<'a> {
     }
 
     fn params(&self) -> Result<CertificateParams, Error> {
-        let mut params = base(self.name)?;
+        let mut params = base(self.name);
         params.subject_alt_names =
             CertificateParams::new(self.names.iter().map(ToString::to_string).collect::<Vec<_>>())?
                 .subject_alt_names;
@@ -137,12 +137,12 @@ impl<'a> Subject<'a> {
 }
 
 /// Valid from yesterday's year to ten years from now.
-fn base(name: &str) -> Result<CertificateParams, Error> {
+fn base(name: &str) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = rcgen::DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, name);
     let year = i32::from(jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC).year());
     params.not_before = date_time_ymd(year - 1, 1, 1);
     params.not_after = date_time_ymd(year + 10, 1, 1);
-    Ok(params)
+    params
 }

@@ -38,12 +38,12 @@ enum Miss {
 
 impl Miss {
     /// A server that starts refuses connections, answers 403, 404, 429 or 5xx; what it calls invalid stays invalid.
-    fn from_kube(error: kube::Error, final_codes: &[u16]) -> Self {
-        match &error {
+    fn from_kube(error: &kube::Error, final_codes: &[u16]) -> Self {
+        match error {
             kube::Error::Api(status) if final_codes.contains(&status.code) => {
                 Self::Ever(Error::Failed(status.message.clone()))
             }
-            _ => Self::Yet(Error::chain_of(&error)),
+            _ => Self::Yet(Error::chain_of(error)),
         }
     }
 }
@@ -108,7 +108,7 @@ pub(crate) async fn whole(plane: &Plane, crds: &[DynamicObject]) -> Result<(), E
     until("the default service account", async || match accounts.get_opt("default").await {
         Ok(Some(_)) => Ok(()),
         Ok(None) => Err(Miss::Yet("it does not exist".to_owned())),
-        Err(error) => Err(Miss::from_kube(error, &[])),
+        Err(error) => Err(Miss::from_kube(&error, &[])),
     })
     .await?;
     aged(&client, crds).await
@@ -128,7 +128,7 @@ async fn healthy(name: &str, client: &Client, path: &str) -> Result<(), Error> {
     until(name, async || {
         let request =
             http::Request::get(path).body(Vec::new()).map_err(|error| Miss::Yet(error.to_string()))?;
-        client.request_text(request).await.map(|_| ()).map_err(|error| Miss::from_kube(error, &[]))
+        client.request_text(request).await.map(|_| ()).map_err(|error| Miss::from_kube(&error, &[]))
     })
     .await
 }
@@ -159,7 +159,7 @@ async fn install(client: &Client, crds: &[DynamicObject]) -> Result<(), Error> {
             api.patch(name, &params, &Patch::Apply(crd))
                 .await
                 .map(|_| ())
-                .map_err(|error| Miss::from_kube(error, &[400, 409, 415, 422]))
+                .map_err(|error| Miss::from_kube(&error, &[400, 409, 415, 422]))
         })
         .await?;
     }
@@ -172,7 +172,7 @@ async fn aged(client: &Client, crds: &[DynamicObject]) -> Result<(), Error> {
     for crd in crds {
         let name = crd.metadata.name.as_deref().unwrap_or_default();
         let since = until(name, async || {
-            let crd = api.get(name).await.map_err(|error| Miss::from_kube(error, &[404]))?;
+            let crd = api.get(name).await.map_err(|error| Miss::from_kube(&error, &[404]))?;
             established(&crd)
         })
         .await?;

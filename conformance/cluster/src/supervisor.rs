@@ -66,8 +66,10 @@ pub struct Ready {
 pub enum Outcome {
     /// Another one serves this folder already.
     AlreadyServed,
-    /// All children are gone and so is the folder.
+    /// It was asked to end: all children are gone and so is the folder.
     Ended,
+    /// The same, because the owner is gone.
+    OwnerGone,
     /// The start failed; the folder stays so that `failed` and the logs can be read.
     Failed,
 }
@@ -100,7 +102,7 @@ pub fn serve(dir: &Path) -> Result<Outcome, Error> {
         .build()
         .map_err(Error::io("starting", &dir))?
         .block_on(run(&dir))?;
-    if outcome == Outcome::Ended {
+    if matches!(outcome, Outcome::Ended | Outcome::OwnerGone) {
         discard(&dir)?;
     }
     drop(lock);
@@ -140,40 +142,43 @@ async fn run(dir: &Path) -> Result<Outcome, Error> {
     let path = dir.join("config.json");
     let job: Job = read_json(&path)?
         .ok_or_else(|| Error::io("reading", &path)(std::io::Error::from(std::io::ErrorKind::NotFound)))?;
-    let Some(mut ends) = Ends::new(dir, job.cluster.owner)? else { return Ok(Outcome::Ended) };
     let mut fleet = Fleet::new(dir);
+    let outcome = match Ends::new(dir, job.cluster.owner)? {
+        Some(mut ends) => attend(dir, &job, &mut fleet, &mut ends).await?,
+        None => Outcome::OwnerGone,
+    };
+    if outcome == Outcome::OwnerGone {
+        for folder in &job.cluster.ends_with_owner {
+            remove_dir(folder)?;
+        }
+    }
+    Ok(outcome)
+}
+
+/// Works until there is a reason to end, then ends all children.
+async fn attend(dir: &Path, job: &Job, fleet: &mut Fleet, ends: &mut Ends) -> Result<Outcome, Error> {
     let end = tokio::select! {
         biased;
         end = ends.next() => Ok(end),
-        worked = work(dir, &job, &mut fleet) => worked.map(|()| End::Asked),
+        worked = work(dir, job, fleet) => worked.map(|()| Outcome::Ended),
     };
-    match end {
-        Ok(End::OwnerGone) => fleet.kill_all().await?,
-        Ok(End::Asked) => {
-            tokio::select! {
-                // Asked twice, or the owner is gone meanwhile: no more patience.
-                _ = ends.next() => fleet.kill_all().await?,
-                ended = stop(&mut fleet) => ended?,
-            }
-        }
-        Err(error) => {
-            tracing::error!(error = error.chain(), "failed");
-            fleet.kill_all().await?;
-            publish(&dir.join("failed"), error.chain())?;
-            if job.cluster.owner.is_none() {
-                return Ok(Outcome::Failed);
-            }
-            // All of the owner's processes shall see the reason, not only the first one.
-            ends.next().await;
+    if let Ok(Outcome::Ended) = end {
+        tokio::select! {
+            // Asked twice, or the owner is gone meanwhile: no more patience.
+            _ = ends.next() => {}
+            ended = stop(fleet) => ended?,
         }
     }
-    Ok(Outcome::Ended)
-}
-
-/// Why a supervisor ends.
-enum End {
-    OwnerGone,
-    Asked,
+    fleet.kill_all().await?;
+    match end {
+        Ok(outcome) => Ok(outcome),
+        Err(error) => {
+            tracing::error!(error = error.chain(), "failed");
+            publish(&dir.join("failed"), error.chain())?;
+            // All of the owner's processes shall see the reason, not only the first one.
+            if job.cluster.owner.is_some() { Ok(ends.next().await) } else { Ok(Outcome::Failed) }
+        }
+    }
 }
 
 struct Ends {
@@ -201,14 +206,15 @@ impl Ends {
         Ok(Some(Self { owner_gone, signals }))
     }
 
-    async fn next(&mut self) -> End {
+    /// Waits for a reason to end: `OwnerGone` or `Ended`.
+    async fn next(&mut self) -> Outcome {
         let [terminate, interrupt, hangup] = &mut self.signals;
         tokio::select! {
             // Without an owner the sender is gone: this branch is then disabled.
-            Ok(_) = self.owner_gone.wait_for(|&gone| gone) => End::OwnerGone,
-            _ = terminate.recv() => End::Asked,
-            _ = interrupt.recv() => End::Asked,
-            _ = hangup.recv() => End::Asked,
+            Ok(_) = self.owner_gone.wait_for(|&gone| gone) => Outcome::OwnerGone,
+            _ = terminate.recv() => Outcome::Ended,
+            _ = interrupt.recv() => Outcome::Ended,
+            _ = hangup.recv() => Outcome::Ended,
         }
     }
 }

@@ -3,17 +3,19 @@
 //! This executable is its own helper: by its first argument it is the test harness, the supervisor, the shim, the process
 //! that owns a cluster, or a subject on it.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test without libtest's `#[test]`
+
 use std::{
     collections::BTreeMap,
     ffi::OsString,
-    io::{Read, Write},
+    io::{BufRead, BufReader, Read, Write},
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     path::Path,
     process::{Child, Command, ExitCode},
     time::{Duration, Instant},
 };
 
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use kube::{
     Api, Client,
     api::{ApiResource, DynamicObject, GroupVersionKind, PostParams},
@@ -26,12 +28,14 @@ use test_cluster::{
     ChildConfig, Error, ServeConfig,
     binaries::Sources,
     clusters::{self, Running, State},
-    control::Request,
+    control::{ChildState, Request},
+    existing::{self, Consent, MARKER},
+    lease::{Isolation, Slots},
     owner, shim, supervisor,
 };
 
 /// Nothing here takes this long; a hang shall not last for ever.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
@@ -43,6 +47,12 @@ fn main() -> ExitCode {
         }
         ["own", root] => own(Path::new(root)),
         ["subject", kubeconfig, port] => subject(kubeconfig, port.parse().unwrap()),
+        ["lease", dir] => {
+            let lease = slots(Path::new(dir)).acquire_blocking(Isolation::Own).unwrap();
+            println!("{}", lease.slot());
+            std::thread::sleep(PATIENCE);
+            ExitCode::SUCCESS
+        }
         ["guarded"] => {
             owner::die_with_parent().unwrap();
             println!("{}", std::process::id());
@@ -66,6 +76,10 @@ fn trials() -> Vec<Trial> {
         trial("a_killed_supervisor_leaves_only_a_folder", a_killed_supervisor_leaves_only_a_folder),
         trial("a_failed_start_tells_everybody_why", a_failed_start_tells_everybody_why),
         trial("a_failed_start_without_owner_is_replaced", a_failed_start_without_owner_is_replaced),
+        trial("a_start_that_loses_its_ports_is_repeated", a_start_that_loses_its_ports_is_repeated),
+        trial("a_program_that_is_no_supervisor_is_reported", a_program_that_is_no_supervisor_is_reported),
+        trial("a_cluster_can_be_stopped_while_it_starts", a_cluster_can_be_stopped_while_it_starts),
+        trial("a_lease_ends_with_its_process", a_lease_ends_with_its_process),
         trial("an_orphan_is_not_started", an_orphan_is_not_started),
         trial("a_test_process_dies_with_its_runner", a_test_process_dies_with_its_runner),
     ]
@@ -83,7 +97,10 @@ fn report(result: Result<(), Error>) -> ExitCode {
 
 /// Owns a cluster until it is killed.
 fn own(root: &Path) -> ExitCode {
-    start(root, "owned", &config(Some(std::process::id()))).unwrap();
+    let run = root.join("run");
+    std::fs::create_dir(&run).unwrap();
+    let config = ServeConfig { ends_with_owner: vec![run], ..config(Some(std::process::id())) };
+    start(root, "owned", &config).unwrap();
     std::thread::sleep(PATIENCE);
     ExitCode::FAILURE
 }
@@ -145,8 +162,8 @@ fn alive(pid: u32) -> bool {
         .is_ok_and(|stat| !stat.rsplit_once(')').unwrap().1.trim_start().starts_with('Z'))
 }
 
-fn kill(pid: u32) {
-    kill_process(Pid::from_raw(pid.try_into().unwrap()).unwrap(), Signal::KILL).unwrap();
+fn signal(pid: u32, signal: Signal) {
+    kill_process(Pid::from_raw(pid.try_into().unwrap()).unwrap(), signal).unwrap();
 }
 
 fn listens(port: u16) -> bool {
@@ -169,11 +186,9 @@ fn expect_running(running: &Running) {
 fn expect_ended(running: &Running) -> Duration {
     let start = Instant::now();
     eventually("all processes gone", || !pids(running).into_iter().any(alive));
-    let took = start.elapsed();
-    for (name, &port) in &running.ready.ports {
-        assert!(!listens(port), "{name} still listens on {port}");
-    }
-    took
+    // The first thread of a killed process may be gone before its others are, and with them its sockets.
+    eventually("all ports closed", || !running.ready.ports.values().any(|&port| listens(port)));
+    start.elapsed()
 }
 
 fn entries(root: &Path) -> Vec<String> {
@@ -199,7 +214,9 @@ fn a_plane_works_and_ends_in_order() {
 
     crash_and_restart(&running);
 
+    let began = Instant::now();
     assert!(clusters::stop(&root, "one").unwrap());
+    println!("stopped after {:?}", began.elapsed());
     expect_ended(&running);
     assert_eq!(entries(&root), Vec::<String>::new());
     assert!(!clusters::stop(&root, "one").unwrap(), "there is nothing left to stop");
@@ -222,7 +239,14 @@ fn expect_private(dir: &Path) {
 }
 
 async fn use_plane(running: &Running) {
-    let client = buffer_client::connect(Some(running.kubeconfig())).await.unwrap();
+    let kubeconfig = Some(running.kubeconfig());
+    let refusal = existing::connect(kubeconfig, Consent::Marker).await.err().unwrap();
+    assert!(matches!(refusal, Error::NotDisposable { .. }), "{refusal:?}");
+    let client = existing::connect(kubeconfig, Consent::Given).await.unwrap();
+    let markers: Api<ConfigMap> = Api::namespaced(client.clone(), "kube-system");
+    let marker = json!({"metadata": {"name": MARKER}});
+    markers.create(&PostParams::default(), &serde_json::from_value(marker).unwrap()).await.unwrap();
+    existing::connect(kubeconfig, Consent::Marker).await.unwrap();
     create_thing(&client).await;
     let nodes: Api<Node> = Api::all(client.clone());
     let node = json!({
@@ -271,7 +295,7 @@ async fn create_thing(client: &Client) {
 fn crash_and_restart(running: &Running) {
     let died = |name: &str| running.request(&Request::Status).unwrap()[name].died.clone();
     let first = running.ready.pids["subject"];
-    kill(first);
+    signal(first, Signal::KILL);
     eventually("the crash is on record", || died("subject").is_some());
     let death = died("subject").unwrap();
     assert_eq!((death.signal, death.asked), (Some(9), false));
@@ -318,23 +342,31 @@ fn attach(root: &Path, name: &str, owner: &mut Child) -> Running {
 
 fn a_killed_supervisor_leaves_only_a_folder() {
     let root = tempfile::tempdir().unwrap();
-    let running = start(root.path(), "killed", &config(Some(std::process::id()))).unwrap();
+    // Several at once, as test processes do: the first one starts it, the others find it.
+    let config = config(Some(std::process::id()));
+    let found = std::thread::scope(|scope| {
+        let starts = [(); 3].map(|()| scope.spawn(|| start(root.path(), "killed", &config).unwrap()));
+        starts.map(|start| start.join().unwrap())
+    });
+    let [running, others @ ..] = found;
+    assert!(others.iter().all(|other| other.ready == running.ready));
     expect_running(&running);
-    kill(running.ready.supervisor);
+    signal(running.ready.supervisor, Signal::KILL);
     println!("all gone {:?} after the supervisor", expect_ended(&running));
     assert!(matches!(clusters::status(root.path(), "killed").unwrap(), State::Stale));
     assert_eq!(clusters::sweep(root.path()).unwrap(), 1);
     assert_eq!(entries(root.path()), Vec::<String>::new());
 }
 
-/// Binaries that say the right versions and then fail.
-fn broken_binaries(folder: &Path) -> Sources {
+/// Binaries that say the right versions. Then etcd fails with this message, and leaves a line in `etcd.count`; the others hang.
+fn broken_binaries(folder: &Path, message: &str) -> Sources {
     use std::os::unix::fs::PermissionsExt;
     for name in ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"] {
-        let version = if name == "etcd" { "etcd Version: 3.6.16" } else { "Kubernetes v1.36.3" };
-        let script = format!(
-            "#!/bin/sh\n[ \"$1\" = --version ] && echo '{version}' && exit\necho broken >&2\nexit 3\n"
-        );
+        let (version, action) = match name {
+            "etcd" => ("etcd Version: 3.6.16", format!("echo >> $0.count; echo '{message}' >&2; exit 3")),
+            _ => ("Kubernetes v1.36.3", "exec sleep 60".to_owned()),
+        };
+        let script = format!("#!/bin/sh\n[ \"$1\" = --version ] && echo '{version}' && exit\n{action}\n");
         let path = folder.join(name);
         std::fs::write(&path, script).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -342,22 +374,34 @@ fn broken_binaries(folder: &Path) -> Sources {
     Sources { assets: Some(folder.to_owned()), ..Sources::from_env().unwrap() }
 }
 
-fn start_broken(root: &Path, owner: Option<u32>) -> String {
+/// The reason, and how often the plane was started.
+fn start_broken(root: &Path, owner: Option<u32>, message: &str) -> (String, usize) {
     let binaries = tempfile::tempdir().unwrap();
-    let sources = broken_binaries(binaries.path());
+    let sources = broken_binaries(binaries.path(), message);
     let this = std::env::current_exe().unwrap();
     let progress = |line: &str| eprintln!("{line}");
-    clusters::start(root, "broken", &config(owner), &this, &sources, &progress).unwrap_err().to_string()
+    let error = clusters::start(root, "broken", &config(owner), &this, &sources, &progress).unwrap_err();
+    let count = std::fs::read_to_string(binaries.path().join("etcd.count")).unwrap_or_default();
+    (error.to_string(), count.len())
+}
+
+fn a_start_that_loses_its_ports_is_repeated() {
+    let root = tempfile::tempdir().unwrap();
+    let (reason, starts) = start_broken(root.path(), None, "listen: bind: address already in use");
+    assert!(reason.contains("address already in use"), "{reason}");
+    assert_eq!(starts, 3);
+    assert_eq!(clusters::sweep(root.path()).unwrap(), 1);
 }
 
 fn a_failed_start_tells_everybody_why() {
     let root = tempfile::tempdir().unwrap();
     let owner = std::process::id();
-    let first = start_broken(root.path(), Some(owner));
+    let (first, starts) = start_broken(root.path(), Some(owner), "broken");
+    assert_eq!(starts, 1);
     assert!(first.contains("exit code 3") && first.contains("broken"), "{first}");
     // The second does not try again: it hears the same reason from the same supervisor.
     let pid = std::fs::read_to_string(root.path().join("broken/pid")).unwrap();
-    assert_eq!(start_broken(root.path(), Some(owner)), first);
+    assert_eq!(start_broken(root.path(), Some(owner), "broken"), (first, 0));
     assert_eq!(std::fs::read_to_string(root.path().join("broken/pid")).unwrap(), pid);
     assert!(clusters::stop(root.path(), "broken").unwrap());
     assert_eq!(entries(root.path()), Vec::<String>::new());
@@ -365,12 +409,70 @@ fn a_failed_start_tells_everybody_why() {
 
 fn a_failed_start_without_owner_is_replaced() {
     let root = tempfile::tempdir().unwrap();
-    start_broken(root.path(), None);
+    start_broken(root.path(), None, "broken");
     let pid = std::fs::read_to_string(root.path().join("broken/pid")).unwrap();
-    start_broken(root.path(), None);
+    start_broken(root.path(), None, "broken");
     assert_ne!(std::fs::read_to_string(root.path().join("broken/pid")).unwrap(), pid, "tried again");
     assert_eq!(clusters::sweep(root.path()).unwrap(), 1);
     assert_eq!(entries(root.path()), Vec::<String>::new());
+}
+
+fn a_program_that_is_no_supervisor_is_reported() {
+    let root = tempfile::tempdir().unwrap();
+    let binaries = tempfile::tempdir().unwrap();
+    let sources = broken_binaries(binaries.path(), "");
+    let progress = |line: &str| eprintln!("{line}");
+    let error =
+        clusters::start(root.path(), "none", &config(None), Path::new("/bin/false"), &sources, &progress)
+            .unwrap_err()
+            .to_string();
+    assert!(error.contains("/bin/false does not serve"), "{error}");
+}
+
+fn a_cluster_can_be_stopped_while_it_starts() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().to_owned();
+    let mut owner =
+        Command::new(std::env::current_exe().unwrap()).arg("own").arg(root.path()).spawn().unwrap();
+    let children = path.join("owned/children.json");
+    eventually("it is starting", || {
+        matches!(clusters::status(&path, "owned").unwrap(), State::Starting) && children.exists()
+    });
+    let children: BTreeMap<String, ChildState> =
+        serde_json::from_str(&std::fs::read_to_string(children).unwrap()).unwrap();
+    // Else it would start the next one.
+    signal(owner.id(), Signal::STOP);
+    assert!(clusters::stop(root.path(), "owned").unwrap());
+    assert!(!children.values().any(|child| alive(child.pid)));
+    assert_eq!(entries(root.path()), ["run"]);
+    owner.kill().unwrap();
+    owner.wait().unwrap();
+}
+
+fn slots(dir: &Path) -> Slots {
+    Slots::new(dir, 2.try_into().unwrap()).unwrap()
+}
+
+fn a_lease_ends_with_its_process() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut holder = Command::new(std::env::current_exe().unwrap())
+        .arg("lease")
+        .arg(dir.path())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    assert_eq!(first_line(&mut holder), "1");
+    let slots = slots(dir.path());
+    let waiter = std::thread::spawn(move || slots.acquire_blocking(Isolation::Quiet).unwrap().slot());
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    assert_eq!(waiter.join().unwrap(), 1);
+}
+
+fn first_line(process: &mut Child) -> String {
+    let mut line = String::new();
+    BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    line.trim().to_owned()
 }
 
 fn an_orphan_is_not_started() {
@@ -396,10 +498,7 @@ fn a_test_process_dies_with_its_runner() {
         .stdout(std::process::Stdio::piped())
         .spawn()
         .unwrap();
-    let mut said = String::new();
-    let mut stdout = std::io::BufReader::new(runner.stdout.take().unwrap());
-    std::io::BufRead::read_line(&mut stdout, &mut said).unwrap();
-    let guarded = said.trim().parse().unwrap();
+    let guarded = first_line(&mut runner).parse().unwrap();
     assert!(alive(guarded));
     runner.kill().unwrap();
     runner.wait().unwrap();

@@ -210,6 +210,11 @@ pub struct Shape {
 /// node for what runs there anyhow.
 const CHUNKS: [(&str, i64); 2] = [("half_node", 45), ("one_per_node", 60)];
 
+/// Names of the chunks, `${chunk.NAME}`.
+pub(crate) fn chunk_names() -> impl Iterator<Item = &'static str> {
+    CHUNKS.iter().map(|(name, _)| *name)
+}
+
 const MEBIBYTE: i64 = 1 << 20;
 
 impl Shape {

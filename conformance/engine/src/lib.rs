@@ -1,6 +1,8 @@
 //! Scenario files in, verdicts out.
 
+pub mod catalogue;
 pub mod diagnostic;
+pub mod document;
 pub mod implementation;
 pub mod rows;
 pub mod run;

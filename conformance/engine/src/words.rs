@@ -3,8 +3,8 @@
 /// The candidate that was most likely meant, if any is near enough to be worth saying.
 pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let lower = word.to_lowercase();
-    // a third of the letters may be wrong, but always at least one
-    let tolerance = (word.chars().count() / 3).max(1);
+    // a third of the letters may be wrong
+    let tolerance = word.chars().count().div_ceil(3);
     candidates
         .into_iter()
         .map(|candidate| (strsim::osa_distance(&lower, &candidate.to_lowercase()), candidate))

@@ -7,6 +7,7 @@
 //! * A process that runs a scenario writes a [`Fragment`]; [`merge`](merge::merge) makes the report of a run of them,
 //!   [`join`](merge::join) that of several shards.
 //! * [`verdict`] says what follows, [`Report::verify`](model::Report::verify) whether a report says the same.
+//! * `Report::to_table`, `to_junit`, `to_markdown`, `to_html` and `to_badge` are for readers and other programs.
 
 mod error;
 mod fragment;
@@ -14,6 +15,7 @@ mod json;
 pub mod merge;
 pub mod model;
 mod order;
+mod render;
 #[cfg(test)]
 mod samples;
 pub mod verdict;
@@ -22,4 +24,5 @@ mod verify;
 pub use error::ReportError;
 pub use fragment::{Collected, Fragment, write_atomically};
 pub use json::{schema, schema_json};
+pub use render::TableStyle;
 pub use verify::VerifyError;

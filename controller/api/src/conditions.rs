@@ -61,8 +61,18 @@ pub mod claim {
     pub const CONSOLIDATABLE: &str = "Consolidatable";
     /// Why its node is about to go.
     pub const DISRUPTION_REASON: &str = "DisruptionReason";
-    /// All offerings of the claim failed.
+    /// `Launched=False`: all offerings of the claim failed.
     pub const INSUFFICIENT_CAPACITY: &str = "InsufficientCapacity";
+    /// `Launched=Unknown`: the purchase failed and is tried again.
+    pub const LAUNCH_FAILED: &str = "LaunchFailed";
+    /// `Launched=Unknown`: the instance has an identity and is starting.
+    pub const LAUNCHING: &str = "Launching";
+    /// `Launched=Unknown`: the node class sells no more instances for now.
+    pub const QUOTA_EXCEEDED: &str = "QuotaExceeded";
+    /// `Launched=Unknown`: the node class does not exist (yet).
+    pub const NODE_CLASS_NOT_FOUND: &str = "NodeClassNotFound";
+    /// `Launched=Unknown`: the node class can't be bought from for now.
+    pub const NODE_CLASS_NOT_READY: &str = "NodeClassNotReady";
 }
 
 /// Condition types and reasons of NodePools and node classes.

@@ -141,7 +141,8 @@ pub struct Fault {
     /// Seed of the chance.
     #[serde(default)]
     pub seed: u64,
-    /// For `slow`, `crash` and `disappear`: after what time, as a Go duration.
+    /// For `crash` and `disappear`: how long after the launch; for `slow`: how much longer each step takes; for
+    /// `insufficientCapacity`: after what time the offering may be tried again (absent is 3 minutes). A Go duration.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = SPAN))]
     pub after: Option<String>,
@@ -178,6 +179,9 @@ pub struct FakeNodeClassStatus {
     /// Offerings that can't be bought for now; small, so that the long list above is written once.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unavailable: Vec<UnavailableOffering>,
+    /// How often faults with a `count` have struck, so that a restart of the cloud doesn't start over.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub struck: Vec<StruckFault>,
     /// Conditions, one a type; `Ready` says that the catalogue was read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
@@ -225,4 +229,16 @@ pub struct UnavailableOffering {
     pub capacity_type: String,
     /// When it may be tried again.
     pub until: Time,
+}
+
+/// How often a fault with a `count` has struck.
+#[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+pub struct StruckFault {
+    /// Fingerprint of the fault.
+    pub fault: String,
+    /// Number of strikes.
+    pub strikes: u32,
+    /// For faults that stay with an instance: the claims that were struck, by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub claims: Vec<String>,
 }

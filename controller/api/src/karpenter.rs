@@ -78,12 +78,17 @@ pub struct TemplateMetadata {
     #[schemars(extend(
         "maxProperties" = 100,
         "additionalProperties" = {"type": "string", "maxLength": 63, "pattern": LABEL_VALUE},
-"x-kubernetes-validations" = [
-        {
-            "rule": "self.all(k, k != 'kubernetes.io/hostname' && (k == 'karpenter.sh/capacity-type' || !k.matches('^([^/]*[.])?karpenter[.]sh/')))",
-            "message": "kubernetes.io/hostname and labels of karpenter.sh other than capacity-type are Karpenter's own"
-        }
-    ]))]
+        "x-kubernetes-validations" = [
+            {
+                "rule": "self.all(k, k != 'kubernetes.io/hostname')",
+                "message": "kubernetes.io/hostname is not known before the node is"
+            },
+            {
+                "rule": "self.all(k, k == 'karpenter.sh/capacity-type' || !k.matches('^([^/]*[.])?karpenter[.]sh/'))",
+                "message": "labels of karpenter.sh other than capacity-type are Karpenter's own"
+            }
+        ]
+    ))]
     pub labels: BTreeMap<String, String>,
     /// Annotations.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -403,6 +408,9 @@ pub struct NodeClaimStatus {
     /// Identity of the instance, `fake://<cluster>/<claim UID>` in this cloud.
     #[serde(rename = "providerID", skip_serializing_if = "Option::is_none")]
     pub provider_id: Option<String>,
+    /// Labels of the instance (type, zone, capacity type, …): what was bought. The claim's and the node's labels follow from it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub instance_labels: BTreeMap<String, String>,
     /// Size of the instance.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub capacity: BTreeMap<String, Quantity>,

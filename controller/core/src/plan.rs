@@ -1,10 +1,26 @@
 //! From a snapshot to what has to be done.
 
+use std::collections::BTreeMap;
+
 use buffer_api::{CapacityBufferStatus, NodePoolStatus, karpenter::NodeClaimSpec};
 use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::Taint, apimachinery::pkg::apis::meta::v1::Condition};
 
-use crate::snapshot::{Labels, ObjectKey, Snapshot};
+use crate::{
+    buffers::{self, Active},
+    claims::Market,
+    demand::{Group, Source, demand},
+    disrupt,
+    fit::Needs,
+    index::Index,
+    lifecycle,
+    place::{self, Daemon, Outcome},
+    pools,
+    snapshot::{Labels, ObjectKey, Snapshot},
+};
+
+/// Reason of the event on a pod or buffer that finds no place.
+const FAILED_SCHEDULING: &str = "FailedScheduling";
 
 /// How the planner behaves.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -168,9 +184,105 @@ pub enum EventObject {
 
 /// Decides what has to be done at the time `now`.
 ///
-/// The order of the snapshot's lists does not matter, and planning again after the plan has been carried out gives an empty one.
+/// The order of the snapshot's lists does not matter, and planning again after the plan has been carried out gives an empty one,
+/// apart from events, which are repeated as long as they hold.
 #[must_use]
 pub fn plan(snapshot: &Snapshot, settings: Settings, now: Timestamp) -> Plan {
-    let _ = (snapshot, settings, now);
-    Plan::default()
+    let index = Index::new(snapshot, now);
+    let mut draft = Draft::default();
+    let leaving = lifecycle::live(&index, &mut draft);
+
+    let active = if settings.capacity_buffer { buffers::active(snapshot) } else { Vec::new() };
+    let chunks = active.iter().enumerate().filter_map(|(at, active)| {
+        let chunks = active.resolution.chunks.as_ref()?;
+        Some((at, chunks.shape, u64::try_from(chunks.replicas).unwrap_or(0)))
+    });
+    let groups = demand(&index, &leaving.nodes, chunks);
+
+    let daemons = Daemon::all(&index.daemons);
+    let mut rooms = place::rooms(&index, &leaving, &daemons);
+    let mut market = Market::new(&index, &leaving, &daemons);
+    let repelling = place::repelling(&index, &leaving);
+    let mut outcomes = Vec::with_capacity(groups.len());
+    for (at, group) in groups.iter().enumerate() {
+        let needs = Needs::new(group.shape, &repelling);
+        let mut outcome = Outcome::default();
+        let left = place::place(&mut rooms, at, &needs, group.count, &mut outcome);
+        market.buy(group, &needs, left, &mut outcome);
+        outcomes.push(outcome);
+    }
+    draft.plan.create = market.into_claims();
+    if let Some(time) = place::next_deadline(&index, &leaving) {
+        draft.wake(time);
+    }
+    if outcomes.iter().any(|outcome| outcome.failed > 0) {
+        // An offering that can't be bought now may be what was missing.
+        index
+            .catalogues
+            .iter()
+            .filter_map(|catalogue| catalogue.next_available)
+            .for_each(|time| draft.wake(time));
+    }
+
+    disrupt::disrupt(&index, &leaving, &rooms, &groups, &mut draft);
+    draft.plan.events.extend(failures(&active, &groups, &outcomes));
+    if settings.capacity_buffer {
+        draft.plan.buffers = buffers::statuses(snapshot, &active, &groups, &outcomes, now);
+    }
+    pools::report(&index, &leaving, &mut draft);
+    draft.finish()
+}
+
+/// A warning on each buffer, and on the first pod of each group, that finds no place.
+fn failures<'a>(
+    active: &'a [Active<'a>],
+    groups: &'a [Group<'a>],
+    outcomes: &'a [Outcome],
+) -> impl Iterator<Item = Event> + 'a {
+    let failed = groups.iter().zip(outcomes).filter(|(_, outcome)| outcome.failed > 0);
+    failed.flat_map(move |(group, outcome)| {
+        let about = match &group.source {
+            Source::Pods(pods) => {
+                pods.iter().take(1).map(|pod| EventObject::Pod(pod.key.clone(), pod.uid.clone())).collect()
+            }
+            Source::Buffers(members) => {
+                let buffers =
+                    members.iter().filter_map(|(at, _)| active.get(*at)).map(|active| active.buffer);
+                let about = buffers.map(|buffer| EventObject::Buffer(buffer.key.clone(), buffer.uid.clone()));
+                about.collect::<Vec<_>>()
+            }
+        };
+        let message = outcome.reason.clone().unwrap_or_default();
+        about.into_iter().map(move |about| Event {
+            about,
+            reason: FAILED_SCHEDULING,
+            message: message.clone(),
+            warning: true,
+        })
+    })
+}
+
+/// A plan in the making.
+#[derive(Debug, Default)]
+pub(crate) struct Draft {
+    pub(crate) plan: Plan,
+    nodes: BTreeMap<String, NodeChange>,
+}
+
+impl Draft {
+    /// The change to a node; all parts of the planner add to the same one.
+    pub(crate) fn node(&mut self, name: &str) -> &mut NodeChange {
+        self.nodes
+            .entry(name.to_owned())
+            .or_insert_with(|| NodeChange { name: name.to_owned(), ..NodeChange::default() })
+    }
+
+    /// Plans again at that time, if not earlier.
+    pub(crate) fn wake(&mut self, time: Timestamp) {
+        self.plan.wake_up = Some(self.plan.wake_up.map_or(time, |earliest| earliest.min(time)));
+    }
+
+    fn finish(self) -> Plan {
+        Plan { nodes: self.nodes.into_values().collect(), ..self.plan }
+    }
 }

@@ -6,6 +6,8 @@
 
 mod build;
 mod download;
+#[cfg(test)]
+mod tests;
 mod version;
 
 use std::{
@@ -170,13 +172,11 @@ impl Search<'_> {
     fn make(&mut self, cache: &Path) -> Result<(), Error> {
         private_dir(cache)?;
         let lock = cache.join("lock");
-        let _held = match Lock::attempt(&lock, FlockOperation::NonBlockingLockExclusive)? {
-            Some(held) => held,
-            None => {
-                self.progress.step("waiting for another process that prepares the control-plane binaries");
-                Lock::wait(&lock, FlockOperation::LockExclusive)?
-            }
-        };
+        let mut held = Lock::attempt(&lock, FlockOperation::NonBlockingLockExclusive)?;
+        if held.is_none() {
+            self.progress.step("waiting for another process that prepares the control-plane binaries");
+            held = Some(Lock::wait(&lock, FlockOperation::LockExclusive)?);
+        }
         // Somebody may have finished between our look and our lock.
         self.look(cache, "the cache");
         let staging = cache.join("staging");
@@ -196,7 +196,9 @@ impl Search<'_> {
                 Err(reason) => self.tried.push(reason),
             }
         }
-        remove_dir(&staging)
+        remove_dir(&staging)?;
+        drop(held);
+        Ok(())
     }
 
     /// Moves what is good from the staging folder into the cache.

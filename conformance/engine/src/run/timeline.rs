@@ -50,11 +50,14 @@ pub fn transitions(key: &Key, old: Option<&Value>, new: &Value) -> Vec<(Lane, St
             }
         }
         Lane::Pod => {
-            if let (None, Some(node)) = (was("/spec/nodeName"), is("/spec/nodeName").and_then(Value::as_str)) {
+            if let (None, Some(node)) = (was("/spec/nodeName"), is("/spec/nodeName").and_then(Value::as_str))
+            {
                 tell(format!("bound to {node}"));
             }
             match is("/status/phase").and_then(Value::as_str) {
-                Some(phase) if phase != "Pending" && was("/status/phase").and_then(Value::as_str) != Some(phase) => {
+                Some(phase)
+                    if phase != "Pending" && was("/status/phase").and_then(Value::as_str) != Some(phase) =>
+                {
                     tell(phase.to_owned());
                 }
                 _ => {}
@@ -104,8 +107,7 @@ mod tests {
     fn a_buffer_is_told_by_sizes_and_conditions() {
         let born = json!({"spec": {"replicas": 3}});
         similar_asserts::assert_eq!(told("CapacityBuffer", None, &born), ["created", "wants=3"]);
-        let condition =
-            |status: &str, time: &str| json!({"type": "Provisioning", "status": status, "reason": "R", "lastTransitionTime": time});
+        let condition = |status: &str, time: &str| json!({"type": "Provisioning", "status": status, "reason": "R", "lastTransitionTime": time});
         let resolved = json!({"spec": {"replicas": 3}, "status": {"replicas": 3, "conditions": [condition("False", "1")]}});
         similar_asserts::assert_eq!(
             told("CapacityBuffer", Some(&born), &resolved),

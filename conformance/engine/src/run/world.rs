@@ -143,10 +143,20 @@ impl Watched {
     }
 }
 
+/// A watch that was interrupted is resumed silently: one that still fails repeats its error more often than this.
+const STILL_BROKEN: Duration = Duration::from_secs(5);
+
 #[derive(Clone, Debug, Default)]
 struct Health {
     synced: bool,
-    broken: Option<(Instant, String)>,
+    failed: Option<Failed>,
+}
+
+#[derive(Clone, Debug)]
+struct Failed {
+    since: Instant,
+    last: Instant,
+    error: String,
 }
 
 /// The state of the world.
@@ -265,22 +275,20 @@ impl World {
             for key in unlisted {
                 state.remove(&key);
             }
-            state.watches.insert(watched.clone(), Health { synced: true, broken: None });
+            state.watches.insert(watched.clone(), Health { synced: true, failed: None });
         });
     }
 
-    /// The watch delivers again, or not.
-    pub fn watch_health(&self, watched: &Watched, error: Option<String>) {
-        let health = |state: &State| state.watches.get(watched).is_some_and(|health| health.broken.is_some());
-        if error.is_none() && !self.read(health) {
-            return;
-        }
+    /// The watch could not go on.
+    pub fn watch_failed(&self, watched: &Watched, error: String) {
         self.write(|state| {
             let health = state.watches.entry(watched.clone()).or_default();
-            health.broken = error.map(|error| match health.broken.take() {
-                Some((since, _)) => (since, error),
-                None => (Instant::now(), error),
-            });
+            let now = Instant::now();
+            let since = match &health.failed {
+                Some(failed) if failed.last.elapsed() < STILL_BROKEN => failed.since,
+                _ => now,
+            };
+            health.failed = Some(Failed { since, last: now, error });
         });
     }
 }
@@ -335,6 +343,12 @@ impl State {
         self.pods.values()
     }
 
+    /// The pod with that key.
+    #[must_use]
+    pub fn pod(&self, key: &Key) -> Option<&state::Pod> {
+        self.pods.get(&(key.namespace.clone().unwrap_or_default(), key.name.clone()))
+    }
+
     /// Nodes or claims of the scenario, counted.
     #[must_use]
     pub fn count(&self, kind: &str) -> Count {
@@ -387,8 +401,13 @@ impl State {
     #[must_use]
     pub fn broken(&self) -> Option<String> {
         self.watches.iter().find_map(|(watched, health)| {
-            let (since, error) = health.broken.as_ref()?;
-            Some(format!("the watch of {} has been broken for {:.1?}: {error}", watched.kind, since.elapsed()))
+            let failed = health.failed.as_ref().filter(|failed| failed.last.elapsed() < STILL_BROKEN)?;
+            let Failed { since, error, .. } = failed;
+            Some(format!(
+                "the watch of {}s has been broken for {:.1?}: {error}",
+                watched.kind,
+                since.elapsed()
+            ))
         })
     }
 
@@ -409,7 +428,8 @@ impl State {
             return;
         }
         // another UID under the same name: the old object is gone, whether or not we saw it go
-        let replaced = self.object(&key).is_some_and(|old| old["metadata"]["uid"] != object["metadata"]["uid"]);
+        let replaced =
+            self.object(&key).is_some_and(|old| old["metadata"]["uid"] != object["metadata"]["uid"]);
         if replaced {
             self.remove(&key);
         }
@@ -487,10 +507,8 @@ impl State {
         if let Some(life) = old["metadata"]["uid"].as_str().and_then(|uid| self.lives.get_mut(uid)) {
             life.lost = true;
         }
-        if self.scope.contains(key, &old) {
-            if let Some(lane) = timeline::lane(&key.kind) {
-                self.note(lane, timeline::name(key), "deleted".to_owned());
-            }
+        if let Some(lane) = timeline::lane(&key.kind).filter(|_| self.scope.contains(key, &old)) {
+            self.note(lane, timeline::name(key), "deleted".to_owned());
         }
     }
 

@@ -2,11 +2,14 @@
 pub mod actions;
 pub mod checks;
 mod count;
-mod de;
+pub(crate) mod de;
+pub(crate) mod lift;
+mod lint;
 pub mod model;
 mod object;
 pub(crate) mod raw;
 pub mod step;
+mod usage;
 mod vars;
 
 pub use actions::*;

@@ -60,7 +60,7 @@ pub struct Scenario {
     pub cases: Vec<Case>,
     /// The steps as they stand in the file, in order: what can be said of them before they are bound.
     pub outline: Vec<StepOutline>,
-    pub(super) text: String,
+    pub(crate) text: String,
     pub(super) steps: Vec<Node>,
 }
 

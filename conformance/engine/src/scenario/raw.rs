@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Deserializer, de};
 use serde_json::{Map, Number, Value};
-use serde_saphyr::{Error, Location, Spanned, UserMessageFormatter, localizer::Localizer};
+use serde_saphyr::{Error, Location, MessageFormatter, Spanned, UserMessageFormatter};
 
 use crate::diagnostic::{Diagnostic, Position};
 
@@ -93,14 +93,6 @@ impl Node {
         }
     }
 
-    /// The text, where it is one.
-    pub fn as_text(&self) -> Option<&str> {
-        match &self.kind {
-            Kind::Text(text) => Some(text),
-            _ => None,
-        }
-    }
-
     /// A value that stands nowhere else than at `at`.
     pub fn from_value(value: &Value, at: Position) -> Self {
         let kind = match value {
@@ -147,15 +139,28 @@ fn position(location: Location) -> Position {
 
 /// The message for what the YAML reader refused.
 fn explain(error: &Error, text: &str, at: Position) -> String {
-    match error {
+    match error.without_snippet() {
         Error::Budget { .. }
         | Error::AliasReplayLimitExceeded { .. }
+        | Error::AliasReplayStackDepthExceeded { .. }
         | Error::AliasExpansionLimitExceeded { .. } => {
-            format!("more than a scenario can sensibly hold: at most {MAX_NODES} nodes, {MAX_DEPTH} deep")
+            format!(
+                "larger than what is read: at most {MAX_NODES} values, {MAX_DEPTH} deep, aliases included"
+            )
         }
-        Error::DuplicateMappingKey { key: Some(key), .. } => format!("the key `{key}` stands here twice"),
-        Error::MultipleDocuments { .. } => "one file holds one document, but a second one begins".to_owned(),
-        _ => String::new(),
+        Error::DuplicateMappingKey { key: Some(key), .. } => format!("the key `{key}` is here twice"),
+        Error::MultipleDocuments { .. } => {
+            "a file holds one document, and here a second one begins".to_owned()
+        }
+        error => {
+            let line = text.lines().nth(at.line.saturating_sub(1)).unwrap_or_default();
+            let hint = if line.contains("${") && line.contains(['{', '[']) {
+                "; inside { } and [ ] a variable needs quotes: \"${pool}\""
+            } else {
+                ""
+            };
+            format!("not YAML: {}{hint}", UserMessageFormatter.format_message(error))
+        }
     }
 }
 

@@ -37,6 +37,9 @@ pub enum SubstituteError {
     /// A map or a list within a longer text.
     #[error("`${{{0}}}` is a map or a list and can't be part of a text")]
     NotText(String),
+    /// A variable in a key.
+    #[error("a variable can't be part of a key: `{0}`")]
+    Key(String),
     /// `${` without an end, or without a name.
     #[error("`${{` begins a variable, but `{0}` is none")]
     Malformed(String),
@@ -89,6 +92,16 @@ impl Vars {
         self.0.get(name)
     }
 
+    /// Exactly these.
+    pub(super) const fn of(values: BTreeMap<String, Value>) -> Self {
+        Self(values)
+    }
+
+    /// The names, in order.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+
     fn need(&self, name: &str) -> Result<&Value, SubstituteError> {
         self.get(name).ok_or_else(|| SubstituteError::Unknown {
             name: name.to_owned(),
@@ -123,7 +136,7 @@ pub(crate) fn replace(node: &Node, vars: &Vars) -> Result<Option<Node>, (Place, 
             let mut kept = Vec::with_capacity(entries.len());
             for (key, value) in entries {
                 if key.text.contains("${") {
-                    return Err((key.at, SubstituteError::Malformed(key.text.clone())));
+                    return Err((key.at, SubstituteError::Key(key.text.clone())));
                 }
                 if let Some(value) = replace(value, vars)? {
                     kept.push((key.clone(), value));

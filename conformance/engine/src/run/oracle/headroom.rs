@@ -90,6 +90,12 @@ impl Headroom {
         self.chunks.iter().all(|chunk| chunk.placed >= chunk.wanted)
     }
 
+    /// Copies that fit in all.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.chunks.iter().fold(0, |sum, chunk| sum.saturating_add(chunk.placed))
+    }
+
     /// One line, such as `web: 2 of 3 fit`.
     #[must_use]
     pub fn summary(&self) -> String {

@@ -1,0 +1,95 @@
+//! Verbs that write: apply, create, update, patch, scale, delete.
+
+use kube::api::PropagationPolicy;
+use serde_json::{Value, json};
+
+use super::Held;
+use crate::{
+    run::{
+        cluster::{delete_params, labelled},
+        context::Context,
+        outcome::Failure,
+        wait::{Missed, Unmet},
+        world::Key,
+    },
+    scenario::{Create, Delete, Isolation, Manifests, Patch, Propagation, Scale, Subresource, Update},
+};
+
+pub(super) async fn apply(context: &Context, manifests: &Manifests) -> Held {
+    for manifest in &manifests.0 {
+        let key = context.key(&manifest.target).await?;
+        context.apply(&key, manifest.body.clone()).await?;
+    }
+    Ok(None)
+}
+
+/// Creates, or sees the server refuse. What a server refuses or accepts is the subject's doing: its CRD is being judged.
+pub(super) async fn create(context: &Context, create: &Create) -> Held {
+    let key = context.key(&create.resource.target).await?;
+    let body = labelled(create.resource.body.clone(), &key, &context.scope.run, &context.scope.scenario);
+    context.remember(&key);
+    let answer = match context.cluster().create(&key, &body).await {
+        Ok(()) => None,
+        Err(error) => match error.status() {
+            Some(status @ 400..500) => Some((status, error.detail())),
+            _ => return Err(error.into()),
+        },
+    };
+    let expected = create.rejected.as_ref().map(|rejected| rejected.status);
+    match (expected, answer) {
+        (None, None) => Ok(None),
+        (Some(expected), Some((status, _))) if status == expected => Ok(None),
+        (expected, answer) => {
+            let wanted = expected.map_or_else(
+                || format!("{key} is accepted"),
+                |status| format!("{key} is refused with status {status}"),
+            );
+            let seen = answer.map_or_else(|| "it was accepted".to_owned(), |(_, detail)| detail);
+            let missed = Missed { last: Unmet::new(seen), ..Missed::default() };
+            Err(Failure::Unmet { wanted, missed })
+        }
+    }
+}
+
+pub(super) async fn update(context: &Context, update: &Update) -> Held {
+    let key = context.key(&update.target()).await?;
+    context.cluster().merge(&key, &Value::Object(update.merge.clone())).await?;
+    Ok(None)
+}
+
+pub(super) async fn patch(context: &Context, patch: &Patch) -> Held {
+    let key = context.key(&patch.target()).await?;
+    let subresource = patch.subresource.map(|Subresource::Status| "status");
+    context.cluster().json_patch(&key, subresource, json!(patch.json)).await?;
+    Ok(None)
+}
+
+pub(super) async fn scale(context: &Context, scale: &Scale) -> Held {
+    let key = context.key(&scale.target()).await?;
+    context.cluster().scale(&key, scale.replicas).await?;
+    Ok(None)
+}
+
+pub(super) async fn delete(context: &Context, delete: &Delete) -> Held {
+    let key = context.key(&delete.target()).await?;
+    check_ours(context, &key).await?;
+    let propagation = match delete.propagation {
+        Propagation::Background => PropagationPolicy::Background,
+        Propagation::Foreground => PropagationPolicy::Foreground,
+        Propagation::Orphan => PropagationPolicy::Orphan,
+    };
+    if context.cluster().delete(&key, &delete_params(propagation)).await? {
+        Ok(None)
+    } else {
+        Err(Failure::Broken(format!("{key} is not there")))
+    }
+}
+
+/// Nothing is deleted that does not carry the run's label, nodes and claims of the scenario's pool excepted.
+async fn check_ours(context: &Context, key: &Key) -> Result<(), Failure> {
+    let object = context.cluster().get(key).await?;
+    let object = object.ok_or_else(|| Failure::Broken(format!("{key} is not there")))?;
+    let of_plane = matches!(key.kind.as_str(), "Node" | "NodeClaim") && context.scope.pool.is_none();
+    let ours = context.scope.contains(key, &object) && (!of_plane || context.isolation == Isolation::Own);
+    if ours { Ok(()) } else { Err(Failure::Broken(format!("{key} is not the scenario's to delete"))) }
+}

@@ -1,0 +1,98 @@
+//! Arithmetic on amounts by resource name.
+
+use std::collections::BTreeMap;
+
+use buffer_api::{Quantity, quantity::ParseQuantityError};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
+
+use crate::snapshot::Resources;
+
+/// The API's amounts as exact ones.
+pub fn parse(amounts: &BTreeMap<String, ApiQuantity>) -> Result<Resources, ParseQuantityError> {
+    amounts.iter().map(|(name, amount)| Ok((name.clone(), Quantity::try_from(amount)?))).collect()
+}
+
+/// Exact amounts as the API writes them.
+pub fn to_api(amounts: &Resources) -> BTreeMap<String, ApiQuantity> {
+    amounts.iter().map(|(name, amount)| (name.clone(), (*amount).into())).collect()
+}
+
+/// The amount of a resource; what is not named is zero.
+pub fn get(amounts: &Resources, name: &str) -> Quantity {
+    amounts.get(name).copied().unwrap_or_default()
+}
+
+/// Adds `count` times `part`.
+pub fn add(sum: &mut Resources, part: &Resources, count: i64) {
+    for (name, amount) in part {
+        let part = amount.times(count);
+        match sum.get_mut(name) {
+            Some(sum) => *sum = sum.plus(part),
+            None => {
+                sum.insert(name.clone(), part);
+            }
+        }
+    }
+}
+
+/// Takes `count` times `part` away. The result may be negative: more may be in use than there is.
+pub fn subtract(from: &mut Resources, part: &Resources, count: i64) {
+    add(from, part, count.saturating_neg());
+}
+
+/// How many copies of `part` fit into `room`: the minimum over all resources that `part` asks for.
+///
+/// A resource that `room` does not have is zero there. A part that asks for nothing fits without end.
+pub fn copies(room: &Resources, part: &Resources) -> u64 {
+    part.iter().filter_map(|(name, amount)| get(room, name).fits(*amount)).min().unwrap_or(u64::MAX)
+}
+
+/// Per resource the greater amount of the two.
+pub fn max(into: &mut Resources, other: &Resources) {
+    for (name, amount) in other {
+        match into.get_mut(name) {
+            Some(greatest) => *greatest = (*greatest).max(*amount),
+            None => {
+                into.insert(name.clone(), *amount);
+            }
+        }
+    }
+}
+
+/// Per resource the smaller amount of the two; what one of them lacks is dropped.
+pub fn min(into: &mut Resources, other: &Resources) {
+    into.retain(|name, amount| match other.get(name) {
+        Some(other) => {
+            *amount = (*amount).min(*other);
+            true
+        }
+        None => false,
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    fn amounts(text: &[(&str, &str)]) -> Resources {
+        text.iter().map(|(name, amount)| ((*name).to_owned(), amount.parse().unwrap())).collect()
+    }
+
+    #[rstest]
+    #[case::tightest_resource_decides(&[("cpu", "8"), ("memory", "4Gi")], &[("cpu", "1"), ("memory", "1Gi")], 4)]
+    #[case::missing_is_zero(&[("cpu", "8")], &[("gpu", "1")], 0)]
+    #[case::negative_room(&[("cpu", "-1")], &[("cpu", "1")], 0)]
+    #[case::zero_request_asks_for_nothing(&[("cpu", "1")], &[("gpu", "0")], u64::MAX)]
+    fn counts_copies(#[case] room: &[(&str, &str)], #[case] part: &[(&str, &str)], #[case] want: u64) {
+        assert_eq!(copies(&amounts(room), &amounts(part)), want);
+    }
+
+    #[test]
+    fn minimum_keeps_only_what_both_have() {
+        let mut least = amounts(&[("cpu", "4"), ("gpu", "1")]);
+        min(&mut least, &amounts(&[("cpu", "2"), ("memory", "1")]));
+        assert_eq!(least, amounts(&[("cpu", "2")]));
+    }
+}

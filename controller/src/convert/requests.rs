@@ -1,0 +1,270 @@
+//! Effective requests of a pod, as kube-scheduler counts them.
+
+use std::collections::BTreeMap;
+
+use buffer_api::Quantity;
+use buffer_core::snapshot::Resources;
+use k8s_openapi::{
+    api::core::v1::{Container, ContainerStatus, PodSpec, PodStatus, ResourceRequirements},
+    apimachinery::pkg::api::resource::Quantity as Text,
+};
+
+use super::Error;
+
+/// What a pod takes on a node: its containers (init containers run one by one, sidecars run along), pod-level
+/// requests in place of theirs, the overhead of its runtime class, and one of `pods`.
+///
+/// Requests that are absent while a limit is set are the limit, as the API server fills them in for pods; templates come
+/// without that. While a pod is resized in place, the greater of old and new counts.
+pub fn effective(spec: &PodSpec, status: Option<&PodStatus>) -> Result<Resources, Error> {
+    let resize = Resize::new(status);
+    let mut total = Resources::new();
+    for container in &spec.containers {
+        add(&mut total, &resize.requests(container)?);
+    }
+    let mut sidecars = Resources::new();
+    let mut peak = Resources::new();
+    for container in spec.init_containers.iter().flatten() {
+        let requests = resize.requests(container)?;
+        let mut running = sidecars.clone();
+        add(&mut running, &requests);
+        if is_sidecar(container) {
+            add(&mut total, &requests);
+            sidecars.clone_from(&running);
+        }
+        raise(&mut peak, &running);
+    }
+    raise(&mut total, &peak);
+    pod_level(spec, status, &mut total)?;
+    add(&mut total, &resources(spec.overhead.as_ref())?);
+    total.insert("pods".to_owned(), Quantity::units(1));
+    Ok(total)
+}
+
+/// Whether an init container keeps running beside the others.
+pub fn is_sidecar(container: &Container) -> bool {
+    container.restart_policy.as_deref() == Some("Always")
+}
+
+/// Amounts as exact quantities.
+pub fn resources(amounts: Option<&BTreeMap<String, Text>>) -> Result<Resources, Error> {
+    amounts
+        .into_iter()
+        .flatten()
+        .map(|(resource, amount)| match Quantity::try_from(amount) {
+            Ok(amount) => Ok((resource.clone(), amount)),
+            Err(source) => Err(Error::Quantity { resource: resource.clone(), source }),
+        })
+        .collect()
+}
+
+/// Requests, with limits where there is no request.
+fn requests_or_limits(requirements: Option<&ResourceRequirements>) -> Result<Resources, Error> {
+    let Some(requirements) = requirements else { return Ok(Resources::new()) };
+    let mut requests = resources(requirements.limits.as_ref())?;
+    requests.extend(resources(requirements.requests.as_ref())?);
+    Ok(requests)
+}
+
+/// Puts pod-level requests in the place of the containers' sum.
+///
+/// Only cpu, memory and huge pages have pod-level amounts. A pod-level limit alone counts where no container requests the
+/// resource, and for huge pages, which can't be overcommitted.
+fn pod_level(spec: &PodSpec, status: Option<&PodStatus>, total: &mut Resources) -> Result<(), Error> {
+    let Some(requirements) = &spec.resources else { return Ok(()) };
+    let mut requests = resources(requirements.requests.as_ref())?;
+    for (resource, limit) in resources(requirements.limits.as_ref())? {
+        if !total.contains_key(&resource) || resource.starts_with("hugepages-") {
+            requests.entry(resource).or_insert(limit);
+        }
+    }
+    if !requests.is_empty()
+        && let Some(status) = status
+    {
+        raise(&mut requests, &resources(status.allocated_resources.as_ref())?);
+        let actual = status.resources.as_ref().and_then(|actual| actual.requests.as_ref());
+        raise(&mut requests, &resources(actual)?);
+    }
+    let has_pod_level =
+        |resource: &str| matches!(resource, "cpu" | "memory") || resource.starts_with("hugepages-");
+    total.extend(requests.into_iter().filter(|(resource, _)| has_pod_level(resource)));
+    Ok(())
+}
+
+/// How far a resize in place has come.
+struct Resize<'a> {
+    statuses: Vec<&'a ContainerStatus>,
+    infeasible: bool,
+}
+
+impl<'a> Resize<'a> {
+    fn new(status: Option<&'a PodStatus>) -> Self {
+        let conditions = status.and_then(|status| status.conditions.as_ref());
+        Self {
+            statuses: status
+                .into_iter()
+                .flat_map(|status| [&status.container_statuses, &status.init_container_statuses])
+                .flatten()
+                .flatten()
+                .filter(|status| status.resources.is_some())
+                .collect(),
+            infeasible: conditions.into_iter().flatten().any(|condition| {
+                condition.type_ == "PodResizePending" && condition.reason.as_deref() == Some("Infeasible")
+            }),
+        }
+    }
+
+    /// Requests of a container. A resize that the node has refused does not count.
+    fn requests(&self, container: &Container) -> Result<Resources, Error> {
+        let wanted = requests_or_limits(container.resources.as_ref())?;
+        let Some(status) = self.statuses.iter().find(|status| status.name == container.name) else {
+            return Ok(wanted);
+        };
+        let mut requests = if self.infeasible { Resources::new() } else { wanted };
+        raise(&mut requests, &requests_of(status.resources.as_ref())?);
+        raise(&mut requests, &resources(status.allocated_resources.as_ref())?);
+        Ok(requests)
+    }
+}
+
+fn requests_of(requirements: Option<&ResourceRequirements>) -> Result<Resources, Error> {
+    resources(requirements.and_then(|requirements| requirements.requests.as_ref()))
+}
+
+fn add(total: &mut Resources, more: &Resources) {
+    for (resource, amount) in more {
+        let sum = total.entry(resource.clone()).or_default();
+        *sum = sum.plus(*amount);
+    }
+}
+
+fn raise(total: &mut Resources, floor: &Resources) {
+    for (resource, amount) in floor {
+        let highest = total.entry(resource.clone()).or_default();
+        *highest = (*highest).max(*amount);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::{Value, json};
+    use similar_asserts::assert_eq;
+
+    use super::*;
+
+    fn requests(spec: Value, status: Value) -> Vec<(String, String)> {
+        let spec: PodSpec = serde_json::from_value(spec).unwrap();
+        let status: Option<PodStatus> = serde_json::from_value(status).unwrap();
+        let requests = effective(&spec, status.as_ref()).unwrap();
+        requests.into_iter().map(|(resource, amount)| (resource, amount.to_string())).collect()
+    }
+
+    fn container(name: &str, cpu: &str) -> Value {
+        json!({"name": name, "resources": {"requests": {"cpu": cpu}}})
+    }
+
+    fn sidecar(name: &str, cpu: &str) -> Value {
+        json!({"name": name, "restartPolicy": "Always", "resources": {"requests": {"cpu": cpu}}})
+    }
+
+    #[rstest]
+    #[case::nothing(json!({"containers": [{"name": "a"}]}), &[])]
+    #[case::sum(json!({"containers": [container("a", "100m"), container("b", "200m")]}), &[("cpu", "300m")])]
+    #[case::greatest_init_container(
+        json!({"containers": [container("a", "100m")], "initContainers": [container("i", "1"), container("j", "2")]}),
+        &[("cpu", "2")]
+    )]
+    #[case::small_init_container(
+        json!({"containers": [container("a", "3")], "initContainers": [container("i", "1")]}),
+        &[("cpu", "3")]
+    )]
+    #[case::sidecar_runs_along(
+        json!({"containers": [container("a", "1")], "initContainers": [sidecar("s", "500m")]}),
+        &[("cpu", "1500m")]
+    )]
+    #[case::init_container_beside_an_earlier_sidecar(
+        json!({"containers": [container("a", "1")], "initContainers": [sidecar("s", "500m"), container("i", "2")]}),
+        &[("cpu", "2500m")]
+    )]
+    #[case::init_container_before_the_sidecar(
+        json!({"containers": [container("a", "1")], "initContainers": [container("i", "2"), sidecar("s", "500m")]}),
+        &[("cpu", "2")]
+    )]
+    #[case::overhead(
+        json!({"containers": [container("a", "1")], "overhead": {"cpu": "250m", "memory": "120Mi"}}),
+        &[("cpu", "1250m"), ("memory", "125829120")]
+    )]
+    #[case::limits_only(
+        json!({"containers": [{"name": "a", "resources": {"limits": {"cpu": "2", "memory": "1Gi"}}}]}),
+        &[("cpu", "2"), ("memory", "1073741824")]
+    )]
+    #[case::request_below_limit(
+        json!({"containers": [{"name": "a", "resources":
+            {"limits": {"cpu": "2", "memory": "1Gi"}, "requests": {"cpu": "1"}}}]}),
+        &[("cpu", "1"), ("memory", "1073741824")]
+    )]
+    #[case::extended_resource(
+        json!({"containers": [{"name": "a", "resources": {"limits": {"example.com/gpu": "2"}}}]}),
+        &[("example.com/gpu", "2")]
+    )]
+    #[case::pod_level_replaces_the_sum(
+        json!({"containers": [container("a", "1")], "resources": {"requests": {"cpu": "4"}}}),
+        &[("cpu", "4")]
+    )]
+    #[case::pod_level_below_the_sum(
+        json!({"containers": [container("a", "1"), container("b", "1")], "resources": {"requests": {"cpu": "1500m"}}}),
+        &[("cpu", "1500m")]
+    )]
+    #[case::pod_level_with_overhead(
+        json!({"containers": [{"name": "a"}], "resources": {"requests": {"cpu": "4"}}, "overhead": {"cpu": "100m"}}),
+        &[("cpu", "4100m")]
+    )]
+    #[case::pod_level_limit_alone(
+        json!({"containers": [{"name": "a"}], "resources": {"limits": {"cpu": "3"}}}),
+        &[("cpu", "3")]
+    )]
+    #[case::pod_level_limit_with_container_request(
+        json!({"containers": [container("a", "1")], "resources": {"limits": {"cpu": "3", "memory": "1Gi"}}}),
+        &[("cpu", "1"), ("memory", "1073741824")]
+    )]
+    #[case::pod_level_knows_no_extended_resources(
+        json!({"containers": [{"name": "a"}], "resources": {"requests": {"example.com/gpu": "3"}}}),
+        &[]
+    )]
+    fn of_a_template(#[case] spec: Value, #[case] wanted: &[(&str, &str)]) {
+        let mut wanted: Vec<_> = wanted.iter().map(|&(r, a)| (r.to_owned(), a.to_owned())).collect();
+        wanted.push(("pods".to_owned(), "1".to_owned()));
+        assert_eq!(requests(spec, Value::Null), wanted);
+    }
+
+    #[rstest]
+    #[case::growing("1", "500m", "500m", "Deferred", "1")]
+    #[case::shrinking("500m", "1", "1", "Deferred", "1")]
+    #[case::allocated_but_not_yet_actual("500m", "500m", "2", "Deferred", "2")]
+    #[case::refused("8", "1", "1", "Infeasible", "1")]
+    fn while_resized(
+        #[case] wanted: &str,
+        #[case] actual: &str,
+        #[case] allocated: &str,
+        #[case] reason: &str,
+        #[case] counted: &str,
+    ) {
+        let status = json!({
+            "conditions": [{"type": "PodResizePending", "status": "True", "reason": reason}],
+            "containerStatuses": [{
+                "name": "a", "image": "", "imageID": "", "ready": true, "restartCount": 0,
+                "resources": {"requests": {"cpu": actual}}, "allocatedResources": {"cpu": allocated},
+            }],
+        });
+        let requests = requests(json!({"containers": [container("a", wanted)]}), status);
+        assert_eq!(requests[0], ("cpu".to_owned(), counted.to_owned()));
+    }
+
+    #[test]
+    fn an_amount_that_is_none() {
+        let spec: PodSpec = serde_json::from_value(json!({"containers": [container("a", "many")]})).unwrap();
+        let error = effective(&spec, None).unwrap_err();
+        assert_eq!(crate::error::chain(&error), "reading the amount of cpu: \"many\" is not a quantity");
+    }
+}

@@ -1,0 +1,47 @@
+//! Why the controller ends.
+
+use std::time::Duration;
+
+/// Why the controller ends. Failed reads and writes of single objects don't end it.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No client could be made.
+    #[error("connecting to the cluster")]
+    Connect(#[from] buffer_client::Error),
+    /// The admin port can't be used.
+    #[error("listening on 127.0.0.1:{port}")]
+    AdminPort {
+        /// The port.
+        port: u16,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// Some kinds could not be listed in time: a CustomResourceDefinition or a permission is missing, or the
+    /// API server can't be reached.
+    #[error("not listed after {} s: {missing}", waited.as_secs())]
+    NotListed {
+        /// How long was waited.
+        waited: Duration,
+        /// Each kind with the last error.
+        missing: String,
+    },
+    /// Planning or a write ended in a panic.
+    #[error("a task of the controller ended in a panic")]
+    Panicked(#[source] tokio::task::JoinError),
+}
+
+/// An error with its causes, in one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        // some libraries repeat the cause in their own text
+        if !text.contains(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        source = cause.source();
+    }
+    text
+}

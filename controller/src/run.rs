@@ -1,0 +1,401 @@
+//! The loop: takes changes in, says when to plan, and carries plans out.
+//!
+//! One plan is made at a time. A change plans [`QUIET`] after the last one of its burst, and when the writes of the plan before are
+//! through, but never later than [`LATEST`] after the first: then the objects that are still being written are left out.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use buffer_core::{
+    plan::{Plan, Settings, plan},
+    snapshot::Snapshot,
+};
+use jiff::Timestamp;
+use kube::Client;
+use tokio::{
+    sync::mpsc,
+    task::JoinSet,
+    time::{sleep_until, timeout},
+};
+use tokio_util::sync::CancellationToken;
+use tracing::{Instrument, Span, debug, field, info, info_span, warn};
+
+use crate::{
+    admin::Admin,
+    backoff::Backoff,
+    cache::{Cache, Change},
+    config::Config,
+    convert::Interner,
+    error::{Error, chain},
+    events::EventLog,
+    kind::{Kind, ObjectRef},
+    metrics::Metrics,
+    watch::Watches,
+    write::{self, Action, Group, Outcome, Writer, groups, predicted},
+};
+
+/// A burst of changes is over after so long without one.
+const QUIET: Duration = Duration::from_millis(5);
+/// Longest delay of a plan.
+const LATEST: Duration = Duration::from_millis(50);
+/// The safety net: a plan at least this often.
+const RESYNC: Duration = Duration::from_secs(30);
+/// How long the first lists may take.
+const LIST_PATIENCE: Duration = Duration::from_secs(20);
+/// How long writes that are on their way may take at the end.
+const FAREWELL: Duration = Duration::from_secs(2);
+/// How long an object is left alone that the watch has yet to show as gone.
+const HOLD: Duration = Duration::from_secs(1);
+/// So many plans in a row may be caused by own writes alone; then each waits longer than the one before.
+const FOLLOW_UPS: u32 = 20;
+/// Changes that the watches may be ahead.
+const QUEUE: usize = 1024;
+
+/// Runs the controller until `shutdown` is cancelled.
+///
+/// Fails where the cluster can't be reached or does not have the kinds that are needed, and where the admin port can't be used.
+/// Failed reads and writes of single objects are logged, counted and repeated.
+pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), Error> {
+    let client = buffer_client::connect(config.kubeconfig.as_deref()).await?;
+    let metrics = Metrics::new();
+    let admin = Admin::new(metrics.clone());
+    if let Some(port) = config.admin_port {
+        admin.serve(port, shutdown.clone()).await?;
+    }
+    let settings = Settings::from(config.feature_gates);
+    info!(capacity_buffer = settings.capacity_buffer, "starting");
+    Controller::new(client, settings, metrics, admin, plan).run(shutdown).await
+}
+
+/// What woke the planner.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Reason {
+    /// The first lists are complete.
+    Start,
+    /// A watch has shown a change.
+    Watch,
+    /// An own write was carried out.
+    Own,
+    /// A time has come: the plan's wake-up, the end of a pod's protection or of a rest after a failure.
+    Timer,
+    /// Nothing, for [`RESYNC`].
+    Resync,
+}
+
+impl Reason {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Start => "start",
+            Self::Watch => "watch",
+            Self::Own => "own_write",
+            Self::Timer => "timer",
+            Self::Resync => "resync",
+        }
+    }
+}
+
+/// A burst of changes that wait for a plan.
+#[derive(Clone, Copy, Debug)]
+struct Burst {
+    reason: Reason,
+    first: Instant,
+    last: Instant,
+}
+
+/// The state of the loop. `P` is the planner.
+struct Controller<P> {
+    client: Client,
+    settings: Settings,
+    planner: P,
+    metrics: Metrics,
+    admin: Admin,
+    interner: Arc<Interner>,
+    writer: Writer,
+    cache: Cache,
+    events: EventLog,
+    backoff: Backoff,
+    /// Kinds whose first list is not complete.
+    unlisted: HashSet<Kind>,
+    burst: Option<Burst>,
+    /// Objects that are being written, with the versions that the watch has shown of them meanwhile.
+    busy: HashMap<ObjectRef, Vec<u64>>,
+    writes: JoinSet<Outcome>,
+    /// Claims whose nodes' pods were listed since the last plan.
+    verified: HashSet<String>,
+    /// The last plan wanted to write objects that were busy.
+    left_out: bool,
+    /// Plans in a row that only own writes caused.
+    follow_ups: u32,
+    planned: Instant,
+    /// When to plan even if nothing changes.
+    timer: (Instant, Reason),
+}
+
+impl<P> Controller<P>
+where
+    P: Fn(&Snapshot, Settings, Timestamp) -> Plan + Clone + Send + 'static,
+{
+    fn new(client: Client, settings: Settings, metrics: Metrics, admin: Admin, planner: P) -> Self {
+        let interner = Arc::new(Interner::default());
+        let now = Instant::now();
+        Self {
+            writer: Writer::new(client.clone(), Arc::clone(&interner), metrics.clone()),
+            client,
+            settings,
+            planner,
+            metrics,
+            admin,
+            interner,
+            cache: Cache::default(),
+            events: EventLog::default(),
+            backoff: Backoff::default(),
+            unlisted: HashSet::new(),
+            burst: None,
+            busy: HashMap::new(),
+            writes: JoinSet::new(),
+            verified: HashSet::new(),
+            left_out: false,
+            follow_ups: 0,
+            planned: now,
+            timer: (now + RESYNC, Reason::Resync),
+        }
+    }
+
+    async fn run(mut self, shutdown: CancellationToken) -> Result<(), Error> {
+        let (sender, mut changes) = mpsc::channel(QUEUE);
+        let watches = Watches::start(
+            &self.client,
+            self.settings.capacity_buffer,
+            &self.interner,
+            &self.metrics,
+            sender,
+        );
+        self.unlisted = watches.kinds.iter().copied().collect();
+        let patience = Instant::now() + LIST_PATIENCE;
+        let mut received = Vec::new();
+        loop {
+            let listed = self.unlisted.is_empty();
+            let due = if listed { self.due() } else { patience };
+            tokio::select! {
+                biased;
+                () = shutdown.cancelled() => break,
+                () = sleep_until(due.into()) => {
+                    if !listed {
+                        return Err(self.not_listed(&watches));
+                    }
+                    // whatever has come in by now belongs to this plan
+                    while let Ok(change) = changes.try_recv() {
+                        self.shown(change);
+                    }
+                    self.plan().await?;
+                }
+                Some(outcome) = self.writes.join_next() => self.written(outcome.map_err(Error::Panicked)?),
+                // the watches live as long as this function
+                _ = changes.recv_many(&mut received, QUEUE) => received.drain(..).for_each(|change| self.shown(change)),
+            }
+        }
+        info!(writes = self.writes.len(), "stopping");
+        let rest = timeout(FAREWELL, async { while self.writes.join_next().await.is_some() {} }).await;
+        if rest.is_err() {
+            warn!(writes = self.writes.len(), "gave up on writes that were on their way");
+        }
+        Ok(())
+    }
+
+    /// When to plan next, as things are now.
+    fn due(&self) -> Instant {
+        let burst = self.burst.map(|burst| {
+            let latest = burst.first + LATEST;
+            if burst.reason == Reason::Own && self.follow_ups >= FOLLOW_UPS {
+                let exponent = (self.follow_ups - FOLLOW_UPS).min(7);
+                burst.last + LATEST * (1 << exponent)
+            } else if self.writes.is_empty() {
+                latest.min(burst.last + QUIET)
+            } else {
+                latest
+            }
+        });
+        let rest = self.backoff.next(self.planned);
+        [burst, rest].into_iter().flatten().fold(self.timer.0, Instant::min)
+    }
+
+    fn wake(&mut self, reason: Reason) {
+        let now = Instant::now();
+        match &mut self.burst {
+            Some(burst) => {
+                burst.last = now;
+                if burst.reason == Reason::Own {
+                    burst.reason = reason;
+                }
+            }
+            None => self.burst = Some(Burst { reason, first: now, last: now }),
+        }
+    }
+
+    /// Takes in what a watch has shown.
+    fn shown(&mut self, change: Change) {
+        let list_done = change.list_done();
+        let subject = change.subject();
+        let busy =
+            subject.and_then(|(object, version)| self.busy.get_mut(object).map(|seen| (seen, version)));
+        // this may be the echo of the write that is on its way: its answer will tell
+        let echo = busy.map(|(seen, version)| {
+            seen.push(version);
+            seen.len() - 1
+        });
+        let object = echo.and(subject.map(|(object, _)| object.clone()));
+        let relevant = self.cache.apply(change, Instant::now());
+        match (relevant, object) {
+            (true, None) => self.wake(Reason::Watch),
+            (false, Some(object)) => {
+                if let Some(seen) = self.busy.get_mut(&object) {
+                    seen.pop();
+                }
+            }
+            _ => {}
+        }
+        if let Some(kind) = list_done
+            && self.unlisted.remove(&kind)
+            && self.unlisted.is_empty()
+        {
+            info!("all kinds are listed");
+            self.admin.set_ready();
+            self.wake(Reason::Start);
+        }
+    }
+
+    /// Takes in what came of a group of writes.
+    fn written(&mut self, outcome: Outcome) {
+        let now = Instant::now();
+        let own: Vec<u64> =
+            outcome.changes.iter().filter_map(Change::subject).map(|(_, version)| version).collect();
+        let mut foreign = false;
+        for object in &outcome.objects {
+            let seen = self.busy.remove(object).unwrap_or_default();
+            foreign |= seen.iter().any(|version| !own.contains(version));
+            if outcome.failed.is_none() {
+                self.backoff.succeeded(object);
+            }
+        }
+        for change in outcome.changes {
+            self.cache.apply(change, now);
+        }
+        for object in &outcome.hold {
+            self.backoff.hold(object, HOLD, now);
+        }
+        self.verified.extend(outcome.verified);
+        if let Some((object, action, error)) = outcome.failed {
+            self.metrics.error("write");
+            let rest = self.backoff.failed(&object, error.longest_rest(), now);
+            warn!(%object, action, rest = ?rest, error = chain(&error), "write failed, will be repeated");
+        }
+        if foreign {
+            self.wake(Reason::Watch);
+        } else if outcome.leads_on || self.left_out {
+            self.wake(Reason::Own);
+        }
+    }
+
+    async fn plan(&mut self) -> Result<(), Error> {
+        let now = Instant::now();
+        let time = Timestamp::now();
+        let reason = match self.burst.take() {
+            Some(burst) => burst.reason,
+            None if now >= self.timer.0 => self.timer.1,
+            None => Reason::Timer,
+        };
+        self.follow_ups = if reason == Reason::Own { self.follow_ups.saturating_add(1) } else { 0 };
+        if self.follow_ups == FOLLOW_UPS {
+            warn!("many plans in a row were caused by own writes alone: slowing down");
+        }
+        let span = info_span!("plan", reason = reason.name(), writes = field::Empty);
+        self.cache.expire(now, time);
+        self.backoff.forget(now);
+        self.events.forget(now);
+        let (planner, settings, inside) = (self.planner.clone(), self.settings, span.clone());
+        let snapshot = self.cache.lend();
+        let (snapshot, plan) = tokio::task::spawn_blocking(move || {
+            let plan = inside.in_scope(|| planner(&snapshot, settings, time));
+            (snapshot, plan)
+        })
+        .await
+        .map_err(Error::Panicked)?;
+        self.cache.restore(snapshot);
+        self.planned = Instant::now();
+        self.metrics.plan(reason.name(), self.planned - now);
+        self.metrics.buffers(self.cache.buffers());
+
+        self.timer = self.next_timer(plan.wake_up, time);
+        self.carry_out(plan, &span, time);
+        self.verified.clear();
+        Ok(())
+    }
+
+    fn next_timer(&self, wake_up: Option<Timestamp>, time: Timestamp) -> (Instant, Reason) {
+        let wake_up = [wake_up, self.cache.next_expiry()].into_iter().flatten().min();
+        let span = wake_up.map(|wake_up| wake_up.duration_since(time).unsigned_abs());
+        match (wake_up, span) {
+            // a time that is already over would plan for ever: not sooner than any other plan
+            (Some(wake_up), _) if wake_up <= time => (self.planned + LATEST, Reason::Timer),
+            (Some(_), Some(span)) if span < RESYNC => (self.planned + span, Reason::Timer),
+            _ => (self.planned + RESYNC, Reason::Resync),
+        }
+    }
+
+    /// Sends the writes of a plan, but for those to objects that are busy or rest.
+    fn carry_out(&mut self, mut plan: Plan, span: &Span, time: Timestamp) {
+        for event in std::mem::take(&mut plan.events) {
+            if self.events.is_news(&event, self.planned) {
+                let (client, metrics) = (self.client.clone(), self.metrics.clone());
+                tokio::spawn(async move {
+                    if let Err(error) = write::event(client, &event).await {
+                        metrics.error("event");
+                        warn!(reason = event.reason, error = chain(&error), "event not recorded");
+                    }
+                });
+            }
+        }
+        self.left_out = false;
+        let mut sent = 0;
+        for group in groups(plan, &self.cache, &self.verified) {
+            if group.objects.iter().any(|object| self.busy.contains_key(object)) {
+                self.left_out = true;
+                continue;
+            }
+            if group.objects.iter().any(|object| self.backoff.rests(object, self.planned)) {
+                continue;
+            }
+            sent += group.writes.len();
+            self.start(group, span, time);
+        }
+        span.record("writes", sent);
+        span.in_scope(|| debug!(sent, busy = self.busy.len(), "planned"));
+    }
+
+    fn start(&mut self, group: Group, span: &Span, time: Timestamp) {
+        for write in &group.writes {
+            span.in_scope(|| debug!(object = %write.object, action = write.action.name(), "writing"));
+            if let Action::Create(new) = &write.action {
+                self.cache.apply(predicted(new, time), self.planned);
+            }
+        }
+        self.busy.extend(group.objects.iter().map(|object| (object.clone(), Vec::new())));
+        self.writes.spawn(self.writer.clone().send(group).instrument(span.clone()));
+    }
+
+    fn not_listed(&self, watches: &Watches) -> Error {
+        let mut kinds: Vec<_> = self.unlisted.iter().copied().collect();
+        kinds.sort_unstable();
+        let missing: Vec<_> = kinds
+            .into_iter()
+            .map(|kind| {
+                let trouble = watches.trouble(kind);
+                format!("{} ({})", kind.name(), trouble.as_deref().unwrap_or("no answer"))
+            })
+            .collect();
+        Error::NotListed { waited: LIST_PATIENCE, missing: missing.join("; ") }
+    }
+}

@@ -1,0 +1,177 @@
+//! One watch a kind, each in a task of its own: objects are converted there, and only slim values go on.
+
+use std::{
+    collections::BTreeMap,
+    fmt::Debug,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use buffer_api::{CapacityBuffer, FakeNodeClass, NodeClaim, NodePool};
+use futures::{StreamExt, TryStreamExt};
+use jiff::Timestamp;
+use k8s_openapi::api::{
+    apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet},
+    core::v1::{Node, Pod, PodTemplate},
+};
+use kube::{
+    Api, Client, Resource,
+    runtime::{WatchStreamExt, watcher},
+};
+use serde::de::DeserializeOwned;
+use tokio::{sync::mpsc, task::JoinSet};
+use tracing::warn;
+
+use crate::{
+    cache::{Change, Observed, Op, Slim, version},
+    convert::{self, Interner},
+    error::chain,
+    kind::{Kind, ObjectRef},
+    metrics::Metrics,
+};
+
+/// Pods that have not ended.
+pub const LIVE_PODS: &str = "status.phase!=Succeeded,status.phase!=Failed";
+
+/// All watches.
+#[derive(Debug)]
+pub struct Watches {
+    /// The kinds that are watched.
+    pub kinds: Vec<Kind>,
+    troubles: Troubles,
+    /// Ends with this value.
+    tasks: JoinSet<()>,
+}
+
+/// Last error of each watch that has one.
+type Troubles = Arc<Mutex<BTreeMap<Kind, String>>>;
+
+/// What the tasks share.
+#[derive(Clone)]
+struct Shared {
+    client: Client,
+    sender: mpsc::Sender<Change>,
+    troubles: Troubles,
+    metrics: Metrics,
+}
+
+impl Watches {
+    /// Starts to watch. Buffers, and what only buffers refer to, are watched with their feature gate on.
+    pub fn start(
+        client: &Client,
+        buffers: bool,
+        interner: &Arc<Interner>,
+        metrics: &Metrics,
+        sender: mpsc::Sender<Change>,
+    ) -> Self {
+        let shared = Shared {
+            client: client.clone(),
+            sender,
+            troubles: Troubles::default(),
+            metrics: metrics.clone(),
+        };
+        let mut watches =
+            Self { kinds: Vec::new(), troubles: Arc::clone(&shared.troubles), tasks: JoinSet::new() };
+        if buffers {
+            watches.add(&shared, Kind::Buffer, |buffer: CapacityBuffer| Ok(convert::buffer(buffer)));
+            watches.add(&shared, Kind::Template, |template: PodTemplate| convert::template(template));
+            watches.add(&shared, Kind::Deployment, |set: Deployment| convert::deployment(set));
+            watches.add(&shared, Kind::StatefulSet, |set: StatefulSet| convert::stateful_set(set));
+            watches.add(&shared, Kind::ReplicaSet, |set: ReplicaSet| convert::replica_set(set));
+        }
+        let interner = Arc::clone(interner);
+        watches.add(&shared, Kind::Pod, move |pod: Pod| convert::pod(pod, &interner, Timestamp::now()));
+        watches.add(&shared, Kind::DaemonSet, |set: DaemonSet| convert::daemon_set(set));
+        watches.add(&shared, Kind::Node, |node: Node| convert::node(node));
+        watches.add(&shared, Kind::Claim, |claim: NodeClaim| Ok(convert::claim(claim)));
+        watches.add(&shared, Kind::Pool, |pool: NodePool| Ok(convert::pool(pool)));
+        watches.add(&shared, Kind::Class, |class: FakeNodeClass| Ok(convert::class(class)));
+        watches
+    }
+
+    fn add<K, T>(
+        &mut self,
+        shared: &Shared,
+        kind: Kind,
+        convert: impl Fn(K) -> Result<Observed<T>, convert::Error> + Send + Sync + 'static,
+    ) where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+        T: Slim,
+    {
+        self.kinds.push(kind);
+        self.tasks.spawn(watch(shared.clone(), kind, convert));
+    }
+
+    /// The last error of a kind's watch.
+    pub fn trouble(&self, kind: Kind) -> Option<String> {
+        self.troubles.lock().unwrap_or_else(PoisonError::into_inner).get(&kind).cloned()
+    }
+}
+
+/// Watches a kind until nobody listens any more. Errors are repeated with back-off, for ever.
+async fn watch<K, T>(
+    shared: Shared,
+    kind: Kind,
+    convert: impl Fn(K) -> Result<Observed<T>, convert::Error> + Send + Sync + 'static,
+) where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    T: Slim,
+{
+    let Shared { client, sender, troubles, metrics } = shared;
+    let mut config = watcher::Config::default();
+    if kind == Kind::Pod {
+        config = config.fields(LIVE_PODS);
+    }
+    let mut events = watcher(Api::<K>::all(client), config).default_backoff().boxed();
+    loop {
+        let event = match events.try_next().await {
+            Ok(Some(event)) => event,
+            Ok(None) => return,
+            Err(error) => {
+                metrics.error("watch");
+                let text = trouble::<K>(&error);
+                warn!(kind = kind.name(), error = text, "watch failed, will be repeated");
+                troubles.lock().unwrap_or_else(PoisonError::into_inner).insert(kind, text);
+                continue;
+            }
+        };
+        let op = match event {
+            watcher::Event::Init => Ok(Op::Init(kind)),
+            watcher::Event::InitApply(object) => convert(object).map(Op::Listed),
+            watcher::Event::InitDone => Ok(Op::InitDone(kind)),
+            watcher::Event::Apply(object) => convert(object).map(Op::Applied),
+            watcher::Event::Delete(object) => {
+                let meta = object.meta();
+                let key = buffer_core::snapshot::ObjectKey {
+                    namespace: meta.namespace.clone().unwrap_or_default(),
+                    name: meta.name.clone().unwrap_or_default(),
+                };
+                let version = version(meta.resource_version.as_deref());
+                Ok(Op::Deleted(ObjectRef::new(kind, key), version))
+            }
+        };
+        match op {
+            Ok(op) => {
+                if sender.send(T::change(op)).await.is_err() {
+                    return;
+                }
+            }
+            Err(error) => {
+                metrics.error("convert");
+                warn!(kind = kind.name(), error = chain(&error), "object left out");
+            }
+        }
+    }
+}
+
+/// What to tell about a failed watch.
+fn trouble<K: Resource<DynamicType = ()>>(error: &watcher::Error) -> String {
+    if let watcher::Error::InitialListFailed(kube::Error::Api(status)) = error
+        && status.code == 404
+    {
+        let (group, version, plural) = (K::group(&()), K::version(&()), K::plural(&()));
+        return format!(
+            "the server has no {plural}.{group}/{version}: is its CustomResourceDefinition installed?"
+        );
+    }
+    chain(error)
+}
