@@ -24,11 +24,14 @@ pub fn load(own: Option<&Path>) -> Result<Catalogue, Failure> {
         .flat_map(Dir::files)
         .filter(|file| is_yaml(file.path()))
         .filter_map(|file| Some((file.path().display().to_string(), file.contents_utf8()?.to_owned())));
-    let mut files: Vec<_> = built_in.map(|(path, text)| (path, text, Origin::Catalogue)).collect();
-    if let Some(folder) = own {
-        files.extend(read(&[folder.to_owned()])?.into_iter().map(|(path, text)| (path, text, Origin::User)));
+    let built_in = parse(built_in, Origin::Catalogue)?;
+    match own {
+        None => Ok(built_in),
+        Some(folder) => {
+            let own = parse(read(&[folder.to_owned()])?, Origin::User)?;
+            built_in.with(own).map_err(|diagnostics| Failure::usage(listed(&diagnostics)))
+        }
     }
-    Catalogue::parse(files).map_err(|diagnostics| Failure::usage(listed(&diagnostics)))
 }
 
 /// The scenarios of a source folder, for tests: read from disk, so that a new file needs no new build.
@@ -39,20 +42,23 @@ pub fn load_folder(root: &Path) -> Result<Catalogue, Failure> {
         if path.is_dir() {
             for (path, text) in read(&[path])? {
                 let name = Path::new(&path).strip_prefix(root).map_err(Failure::usage)?;
-                files.push((name.display().to_string(), text, Origin::Catalogue));
+                files.push((name.display().to_string(), text));
             }
         }
     }
-    Catalogue::parse(files).map_err(|diagnostics| Failure::usage(listed(&diagnostics)))
+    parse(files, Origin::Catalogue)
 }
 
 /// Checks files and folders; returns how many scenarios they hold.
 pub fn lint(paths: &[PathBuf]) -> Result<usize, Failure> {
-    let files = read(paths)?.into_iter().map(|(path, text)| (path, text, Origin::User));
-    match Catalogue::parse(files) {
-        Ok(catalogue) => Ok(catalogue.scenarios().len()),
-        Err(diagnostics) => Err(Failure::usage(listed(&diagnostics))),
-    }
+    Ok(parse(read(paths)?, Origin::User)?.scenarios().len())
+}
+
+fn parse(
+    files: impl IntoIterator<Item = (String, String)>,
+    origin: Origin,
+) -> Result<Catalogue, Failure> {
+    Catalogue::parse(files, origin).map_err(|diagnostics| Failure::usage(listed(&diagnostics)))
 }
 
 /// The YAML files among the paths and in the folders among them, sorted.

@@ -4,13 +4,14 @@ use std::path::PathBuf;
 
 use anyhow::anyhow;
 use comfy_table::{Table, presets};
-use conformance_engine::{implementation::Applicability, scenario::Scenario, waits::ClusterKind};
+use conformance_engine::{applicability::Applicability, catalogue::Selection, scenario::Scenario, waits::ClusterKind};
 use serde_json::json;
 
 use crate::{
     catalogue,
     cli::{ListArgs, ListFormat, SchemaKind},
     failure::Failure,
+    run::{selection_failure, today},
     subject::Subject,
 };
 
@@ -18,10 +19,8 @@ use crate::{
 pub fn list(args: &ListArgs) -> Result<(), Failure> {
     let catalogue = catalogue::load(args.scenarios_dir.as_deref())?;
     let subject = Subject::load(&args.implementation)?;
-    let selected = catalogue.select(&args.scenarios).map_err(Failure::usage)?;
-    if selected.is_empty() {
-        return Err(Failure::nothing("there is no scenario"));
-    }
+    let selection = Selection { scenarios: args.scenarios.clone(), ..Selection::default() };
+    let selected = catalogue.select(&selection).map_err(selection_failure)?;
     let rows = selected.iter().map(|scenario| (*scenario, applies(scenario, &subject)));
     match args.format {
         ListFormat::Table => {
@@ -59,7 +58,7 @@ pub fn list(args: &ListArgs) -> Result<(), Failure> {
 }
 
 fn applies(scenario: &Scenario, subject: &Subject) -> String {
-    match scenario.applicability(&subject.implementation, ClusterKind::Embedded) {
+    match scenario.applicability(&subject.implementation, ClusterKind::Embedded, today()) {
         Applicability::Run => "yes".to_owned(),
         Applicability::NotApplicable(why) => format!("no: {why}"),
         Applicability::CouldNotRun(why) => format!("could not run: {why}"),

@@ -6,9 +6,11 @@ use bufconf::{
     cli::{Cli, Command},
     cluster,
     failure::Failure,
-    list, run,
+    list, run, signals,
 };
+use buffer_controller::LogFormat;
 use clap::Parser;
+use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
@@ -26,9 +28,9 @@ fn execute(cli: Cli) -> Result<u8, Failure> {
     match cli.command {
         // These set up logging of their own, as servers do.
         Command::Controller(config) => {
-            return buffer_controller::main(config).map(|()| 0).map_err(Failure::environment);
+            return server(|stop| async { Ok(buffer_controller::run(config, stop).await?) });
         }
-        Command::Cloud(config) => return fake_cloud::main(config).map(|()| 0).map_err(Failure::environment),
+        Command::Cloud(config) => return server(|stop| async { Ok(fake_cloud::run(config, stop).await?) }),
         Command::ExecShim { parent, argv } => {
             let never = test_cluster::shim::run(parent, &argv)?;
             match never {}
@@ -44,6 +46,22 @@ fn execute(cli: Cli) -> Result<u8, Failure> {
         Command::Cluster(command) => cluster::execute(command).map(|()| 0),
         Command::Controller(_) | Command::Cloud(_) | Command::ExecShim { .. } => Ok(0),
     }
+}
+
+/// Runs a server until SIGTERM or SIGINT.
+fn server<F>(serve: impl FnOnce(CancellationToken) -> F) -> Result<u8, Failure>
+where
+    F: Future<Output = anyhow::Result<()>>,
+{
+    buffer_controller::init_logging(LogFormat::default()).map_err(Failure::environment)?;
+    runtime()?
+        .block_on(async {
+            let stop = CancellationToken::new();
+            let _ended = signals::watch(&stop, None);
+            serve(stop).await
+        })
+        .map(|()| 0)
+        .map_err(Failure::environment)
 }
 
 fn runtime() -> Result<tokio::runtime::Runtime, Failure> {

@@ -5,7 +5,7 @@ use std::{fs, io::IsTerminal, path::Path, time::Duration};
 use anyhow::{Context, Result};
 use conformance_report::{
     model::{Outcome, Report, ScenarioResult},
-    write_atomically,
+    TableStyle, write_atomically,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -75,7 +75,7 @@ pub fn write(report: &Report, out: &Path) -> Result<()> {
         ("report.json", report.to_json()?),
         ("junit.xml", report.to_junit()?),
         ("index.html", report.to_html()?),
-        ("summary.md", report.to_markdown()?),
+        ("summary.md", report.to_markdown()),
         ("badge.json", report.to_badge()?),
     ] {
         write_atomically(&out.join(name), &text)?;
@@ -86,7 +86,12 @@ pub fn write(report: &Report, out: &Path) -> Result<()> {
 /// Prints the table and where the rest is.
 pub fn print(report: &Report, out: &Path) -> Result<()> {
     let coloured = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    println!("{}", report.to_table(table_style(coloured))?);
+    let width = std::io::stdout().is_terminal().then(terminal_width).flatten();
+    print!("{}", report.to_table(TableStyle { width, colour: coloured }));
     println!("report: {}", out.join("index.html").display());
     Ok(())
+}
+
+fn terminal_width() -> Option<u16> {
+    rustix::termios::tcgetwinsize(std::io::stdout()).ok().map(|size| size.ws_col).filter(|columns| *columns > 0)
 }

@@ -9,9 +9,9 @@ use std::{
 
 use anyhow::{Context, Result, anyhow};
 use conformance_engine::{
-    catalogue::Catalogue,
-    implementation::{Applicability, Implementation},
-    run::CancellationToken,
+    applicability::Applicability,
+    catalogue::{Catalogue, SelectError, Selection},
+    implementation::Implementation,
     scenario::Scenario,
     waits::Waits,
 };
@@ -23,8 +23,9 @@ use conformance_report::{
     },
 };
 use futures::{StreamExt, stream};
-use jiff::Timestamp;
+use jiff::{Timestamp, civil::Date, tz::TimeZone};
 use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     catalogue,
@@ -84,7 +85,8 @@ impl Request {
 pub async fn execute(args: RunArgs) -> Result<u8, Failure> {
     let catalogue = catalogue::load(args.scenarios_dir.as_deref())?;
     let subject = Subject::load(&args.implementation)?;
-    let selected = catalogue.select(&args.scenarios).map_err(Failure::usage)?;
+    let selection = Selection { scenarios: args.scenarios.clone(), ..Selection::default() };
+    let selected = catalogue.select(&selection).map_err(selection_failure)?;
     let program = session::program()?;
     let ground = Session::ground(
         args.cluster,
@@ -104,7 +106,7 @@ pub async fn execute(args: RunArgs) -> Result<u8, Failure> {
         .iter()
         .copied()
         .filter(|scenario| {
-            scenario.applicability(&subject.implementation, ground.kind()) == Applicability::Run
+            scenario.applicability(&subject.implementation, ground.kind(), today()) == Applicability::Run
         })
         .collect();
     if run.is_empty() {
@@ -253,7 +255,7 @@ fn planned(
     kind: conformance_engine::waits::ClusterKind,
     selected: Option<&BTreeSet<String>>,
 ) -> Vec<ScenarioResult> {
-    let (outcome, reason) = match scenario.applicability(implementation, kind) {
+    let (outcome, reason) = match scenario.applicability(implementation, kind, today()) {
         _ if selected.is_some_and(|ids| !ids.contains(&scenario.id)) => {
             (Outcome::Excluded, Some("not selected".to_owned()))
         }
@@ -262,7 +264,21 @@ fn planned(
         Applicability::CouldNotRun(why) => (Outcome::CouldNotRun, Some(why)),
         Applicability::Exempted(why) => (Outcome::Exempted, Some(why)),
     };
-    scenario.blank_results(outcome, reason.as_deref())
+    conformance_engine::run::planned(scenario, outcome, reason.as_deref())
+}
+
+/// A selection that names what is not there is wrong; one that matches nothing is only empty.
+pub fn selection_failure(error: SelectError) -> Failure {
+    match error {
+        SelectError::Unknown { .. } => Failure::usage(error),
+        SelectError::Nothing => Failure::nothing(error),
+    }
+}
+
+/// Today, by which exemptions expire.
+#[must_use]
+pub fn today() -> Date {
+    Timestamp::now().to_zoned(TimeZone::UTC).date()
 }
 
 fn tested(implementation: &Implementation) -> Tested {

@@ -2,17 +2,17 @@
 
 use std::{
     num::NonZeroUsize,
-    path::{Path, PathBuf},
-    time::Instant,
+    path::PathBuf,
 };
 
 use anyhow::{Context, Result};
 use conformance_engine::{
-    run::{CancellationToken, Runner},
+    run::Runner,
     scenario::{Isolation, Scenario, Settings},
     waits::{ClusterKind, Waits},
 };
 use conformance_report::{fragment::Fragment, model::ScenarioResult};
+use jiff::Timestamp;
 use kube::Client;
 use test_cluster::{
     binaries::Sources,
@@ -21,6 +21,7 @@ use test_cluster::{
     lease::{self, Slots},
     owner,
 };
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     cli,
@@ -93,7 +94,7 @@ pub struct Session {
     /// The run's key: the same in all its processes.
     pub key: String,
     /// When this process joined the run.
-    pub started: Instant,
+    pub started: Timestamp,
 }
 
 /// A plane that is ready for a scenario.
@@ -134,7 +135,7 @@ impl Session {
     pub fn join(ground: Ground, subject: Subject, waits: Waits) -> Result<Self, Failure> {
         let key = owner::run_key();
         let dir = RunDir::join(&key).map_err(Failure::environment)?;
-        Ok(Self { ground, subject, waits, dir, key, started: Instant::now() })
+        Ok(Self { ground, subject, waits, dir, key, started: Timestamp::now() })
     }
 
     /// The short id of the run, part of the names of what it creates.
@@ -164,11 +165,11 @@ impl Session {
             plane.client.clone(),
             self.subject.implementation.clone(),
             self.waits.clone(),
-            self.run_id(),
+            &self.run_id(),
             self.started,
             plane.kubeconfig.clone(),
         );
-        let results = runner.run(scenario, cancel.clone()).await;
+        let results = runner.run(scenario, cancel).await;
         if own && plane.running.is_some() {
             let planes = self.dir.planes();
             tokio::task::spawn_blocking(move || clusters::stop(&planes, &name))

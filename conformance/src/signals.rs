@@ -5,9 +5,9 @@ use std::{
     time::Duration,
 };
 
-use conformance_engine::run::CancellationToken;
 use conformance_report::model::{Incident, IncidentKind};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
 
 /// Why a run was cut short, if it was.
 #[derive(Clone, Debug, Default)]
@@ -50,7 +50,7 @@ pub fn watch(cancel: &CancellationToken, deadline: Option<Duration>) -> Ended {
             _ = terminate.recv() => told.set(IncidentKind::Terminated, "terminated by SIGTERM"),
             () = timer => told.set(IncidentKind::Deadline, "the deadline of the run was reached"),
         }
-        eprintln!("ending: cleaning up and writing the report; once more to end at once");
+        tracing::warn!("ending in good order; a second signal ends at once");
         cancel.cancel();
         tokio::select! {
             _ = interrupt.recv() => std::process::exit(130),

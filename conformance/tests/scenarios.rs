@@ -13,11 +13,12 @@ use bufconf::{
 };
 use clap::ValueEnum;
 use conformance_engine::{
-    implementation::Applicability, run::CancellationToken, scenario::Scenario, waits::Waits,
+    applicability::Applicability, scenario::Scenario, waits::Waits,
 };
 use conformance_report::model::{Outcome, ScenarioResult};
 use libtest_mimic::{Arguments, Failed, Trial};
 use test_cluster::{binaries, owner};
+use tokio_util::sync::CancellationToken;
 
 const IMPLEMENTATION: &str = "reference";
 
@@ -32,7 +33,7 @@ fn main() {
         .scenarios()
         .iter()
         .map(|scenario| {
-            let applicability = scenario.applicability(&subject.implementation, kind);
+            let applicability = scenario.applicability(&subject.implementation, kind, run::today());
             let scenario = scenario.clone();
             let name = scenario.file.trim_end_matches(".yaml").to_owned();
             Trial::test(name, move || test(&scenario)).with_ignored_flag(applicability != Applicability::Run)
