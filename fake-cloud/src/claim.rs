@@ -23,6 +23,8 @@ pub struct Marks {
     pub seen: Timestamp,
     /// When its instance was first seen running.
     pub running: Option<Timestamp>,
+    /// When its Node was first seen starting.
+    pub registered: Option<Timestamp>,
     /// When the order to terminate was first seen.
     pub ordered: Option<Timestamp>,
 }
@@ -47,8 +49,10 @@ pub struct Facts<'a> {
     pub provider_id: &'a str,
     /// The instance's Node, if it is there.
     pub node: Option<&'a Node>,
-    /// Whether the Node has been there before, or may be there without having been seen.
+    /// Whether this process has made the Node or has seen it; once it is gone it does not come again.
     pub born: bool,
+    /// Whether the Node was made and has not been seen yet.
+    pub unseen: bool,
     /// When what was seen.
     pub marks: Marks,
     /// How long the steps take.
@@ -146,7 +150,7 @@ fn leave(facts: &Facts) -> Step {
     match node {
         Some(node) if node.metadata.deletion_timestamp.is_some() => Step::Rest,
         Some(_) => Step::Stop,
-        None if facts.born => Step::Stop,
+        None if facts.unseen => Step::Stop,
         None => Step::Release,
     }
 }
@@ -291,6 +295,7 @@ mod tests {
         labelled: bool,
         registered: bool,
         born: bool,
+        unseen: bool,
         node: Option<bool>, // Some(deleting)
         launch: u64,
         register: Option<u64>,
@@ -344,7 +349,8 @@ mod tests {
             provider_id: ID,
             node: node.as_ref(),
             born: case.born,
-            marks: Marks { seen: at(101), running: Some(at(101)), ordered: Some(at(101)) },
+            unseen: case.unseen,
+            marks: Marks { seen: at(101), running: Some(at(101)), registered: None, ordered: Some(at(101)) },
             delays: Delays {
                 launch: Duration::from_secs(case.launch),
                 register: case.register.map(Duration::from_secs),
@@ -364,6 +370,7 @@ mod tests {
         labelled: true,
         registered: false,
         born: false,
+        unseen: false,
         node: None,
         launch: 0,
         register: Some(0),
@@ -371,7 +378,7 @@ mod tests {
     };
     /// A claim that is to be let go.
     const LEAVING: Case =
-        Case { deleting: true, drained: true, registered: true, born: false, node: Some(false), ..RUNNING };
+        Case { deleting: true, drained: true, registered: true, node: Some(false), ..RUNNING };
 
     fn settle(label: &[(&str, &str)], birth: bool) -> Step {
         let label = label.iter().map(|&(k, v)| (k.to_owned(), v.to_owned())).collect();
@@ -401,8 +408,8 @@ mod tests {
     #[case::slow_to_stop(Case { terminate: 9, ..LEAVING }, Step::Wait(Duration::from_secs(7)))]
     #[case::stopped_in_time(Case { terminate: 2, ..LEAVING }, Step::Stop)]
     #[case::node_leaving(Case { node: Some(true), ..LEAVING }, Step::Rest)]
-    #[case::node_gone(Case { node: None, ..LEAVING }, Step::Release)]
-    #[case::node_not_seen_yet(Case { node: None, born: true, ..LEAVING }, Step::Stop)]
+    #[case::node_gone(Case { node: None, born: true, ..LEAVING }, Step::Release)]
+    #[case::node_not_seen_yet(Case { node: None, unseen: true, ..LEAVING }, Step::Stop)]
     #[case::never_bought(Case { node: None, id: None, launched: None, terminate: 9, ..LEAVING }, Step::Release)]
     #[case::someone_elses(Case { foreign_finalizers: true, ..LEAVING }, Step::Rest)]
     fn steps(#[case] case: Case, #[case] want: Step) {

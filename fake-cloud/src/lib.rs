@@ -8,11 +8,15 @@
 //! * [`catalog`]: what is sold. [`offer`]: what a claim gets of it. [`launch`]: one purchase, with quota and faults.
 //! * [`rules`]: the timing and the faults of a class. [`chance`]: chance that can be repeated.
 //! * [`claim`]: what has to be done for a claim. [`node`], [`pod`]: what a kubelet writes.
+//!
+//! [`run`] watches the cluster, asks them, and does what they say.
 
 pub mod catalog;
 pub mod chance;
 pub mod claim;
+mod config;
 pub mod duration;
+mod error;
 pub mod identity;
 pub mod ip;
 pub mod launch;
@@ -21,3 +25,8 @@ pub mod offer;
 pub mod pod;
 pub mod rules;
 pub mod select;
+mod service;
+
+pub use config::Config;
+pub use error::Error;
+pub use service::run;

@@ -1,0 +1,39 @@
+//! The fake cloud as a process of its own.
+
+use anyhow::Context;
+use clap::Parser;
+use fake_cloud::Config;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tracing_subscriber::EnvFilter;
+
+/// Turns NodeClaims into nodes without a cloud
+///
+/// Example: fake-cloud --kubeconfig admin.conf --admin-port 8090
+#[derive(Parser)]
+#[command(version)]
+struct Cli {
+    #[command(flatten)]
+    config: Config,
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let cli = Cli::parse();
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let stop = CancellationToken::new();
+    let mut terminate = signal(SignalKind::terminate()).context("waiting for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("waiting for SIGINT")?;
+    tokio::spawn({
+        let stop = stop.clone();
+        async move {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            stop.cancel();
+        }
+    });
+    fake_cloud::run(cli.config, stop).await.context("the cloud has ended")
+}
