@@ -91,7 +91,9 @@ fn is_yaml(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml")
 }
 
-fn listed(diagnostics: &[Diagnostic]) -> anyhow::Error {
+/// Diagnostics as one error.
+#[must_use]
+pub fn listed(diagnostics: &[Diagnostic]) -> anyhow::Error {
     let lines: Vec<String> = diagnostics.iter().map(ToString::to_string).collect();
     anyhow!("{}", lines.join("\n"))
 }

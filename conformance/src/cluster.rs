@@ -31,7 +31,7 @@ pub fn execute(command: ClusterCommand) -> Result<(), Failure> {
 fn up(name: &str, with: Option<&str>, kubernetes: &str) -> Result<(), Failure> {
     let root = clusters::default_root()?;
     let program = session::program()?;
-    let subject = with.map(Subject::load).transpose()?;
+    let subject = with.map(|name| Subject::load(name, None)).transpose()?;
     let config = match &subject {
         Some(subject) => subject.serve_config(&program, kubernetes, conformance_engine::scenario::Settings::default(), None)?,
         None => test_cluster::ServeConfig { kubernetes: kubernetes.to_owned(), ..Default::default() },
@@ -84,7 +84,7 @@ fn serve(dir: &Path) -> Result<(), Failure> {
         run_dir.leave(run::report_of_entries).map_err(Failure::environment)?;
     }
     match outcome {
-        Outcome::AlreadyServed | Outcome::Ended => Ok(()),
+        Outcome::AlreadyServed | Outcome::Ended | Outcome::OwnerGone => Ok(()),
         Outcome::Failed => Err(Failure::environment(anyhow::anyhow!("the cluster in {} failed", dir.display()))),
     }
 }

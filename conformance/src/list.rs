@@ -18,7 +18,7 @@ use crate::{
 /// Lists scenarios and whether they apply to an implementation.
 pub fn list(args: &ListArgs) -> Result<(), Failure> {
     let catalogue = catalogue::load(args.scenarios_dir.as_deref())?;
-    let subject = Subject::load(&args.implementation)?;
+    let subject = Subject::load(&args.implementation, Some(&catalogue))?;
     let selection = Selection { scenarios: args.scenarios.clone(), ..Selection::default() };
     let selected = catalogue.select(&selection).map_err(selection_failure)?;
     let rows = selected.iter().map(|scenario| (*scenario, applies(scenario, &subject)));
@@ -51,7 +51,7 @@ pub fn list(args: &ListArgs) -> Result<(), Failure> {
                     })
                 })
                 .collect();
-            println!("{}", serde_json::to_string_pretty(&list).map_err(Failure::environment)?);
+            print!("{}", pretty(&list)?);
         }
     }
     Ok(())
@@ -74,6 +74,10 @@ fn word(value: &impl serde::Serialize) -> Result<String, Failure> {
     }
 }
 
+fn pretty(value: &impl serde::Serialize) -> Result<String, Failure> {
+    Ok(serde_json::to_string_pretty(value).map_err(Failure::environment)? + "\n")
+}
+
 /// Checks scenario files.
 pub fn lint(paths: &[PathBuf]) -> Result<(), Failure> {
     let count = catalogue::lint(paths)?;
@@ -87,8 +91,8 @@ pub fn lint(paths: &[PathBuf]) -> Result<(), Failure> {
 /// Prints a JSON Schema.
 pub fn schema(kind: SchemaKind) -> Result<(), Failure> {
     let text = match kind {
-        SchemaKind::Scenario => conformance_engine::schema::scenario(),
-        SchemaKind::Implementation => conformance_engine::schema::implementation(),
+        SchemaKind::Scenario => pretty(&conformance_engine::schema::scenario())?,
+        SchemaKind::Implementation => pretty(&conformance_engine::schema::implementation())?,
         SchemaKind::Report => conformance_report::schema_json().map_err(Failure::environment)?,
     };
     print!("{text}");

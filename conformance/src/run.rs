@@ -84,7 +84,7 @@ impl Request {
 /// Runs what was asked for; returns the exit code of the report.
 pub async fn execute(args: RunArgs) -> Result<u8, Failure> {
     let catalogue = catalogue::load(args.scenarios_dir.as_deref())?;
-    let subject = Subject::load(&args.implementation)?;
+    let subject = Subject::load(&args.implementation, Some(&catalogue))?;
     let selection = Selection { scenarios: args.scenarios.clone(), ..Selection::default() };
     let selected = catalogue.select(&selection).map_err(selection_failure)?;
     let program = session::program()?;
@@ -211,7 +211,7 @@ pub fn report_of_entries(dir: &RunDir) -> Result<()> {
 /// Puts the entries together.
 fn report(request: &Request, dir: &RunDir, mut incidents: Vec<Incident>) -> Result<Report, Failure> {
     let catalogue = request.catalogue()?;
-    let subject = Subject::load(&request.implementation)?;
+    let subject = Subject::load(&request.implementation, Some(&catalogue))?;
     let implementation = &subject.implementation;
     let kind = match request.cluster.as_str() {
         "existing" => conformance_engine::waits::ClusterKind::Existing,

@@ -11,7 +11,7 @@ use conformance_engine::{
     scenario::{Isolation, Scenario, Settings},
     waits::{ClusterKind, Waits},
 };
-use conformance_report::{fragment::Fragment, model::ScenarioResult};
+use conformance_report::{Fragment, model::ScenarioResult};
 use jiff::Timestamp;
 use kube::Client;
 use test_cluster::{

@@ -2,16 +2,21 @@
 
 use std::{collections::BTreeMap, fs, path::Path};
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use buffer_api::{FakeNodeClass, FakeNodeClassSpec};
-use conformance_engine::{implementation::Implementation, scenario::Settings};
+use conformance_engine::{
+    catalogue::Catalogue,
+    implementation::{Hook, Implementation},
+    scenario::Settings,
+};
 use kube::{
     Api, Client,
     api::{ObjectMeta, Patch, PatchParams},
 };
 use test_cluster::{ChildConfig, ServeConfig};
+use tokio::process::Command;
 
-use crate::failure::Failure;
+use crate::{catalogue::listed, failure::Failure};
 
 /// The declaration of the reference implementation.
 const REFERENCE: &str = include_str!("../../ci/implementations/reference.yaml");
@@ -25,8 +30,8 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// The reference by its name, or a declaration file.
-    pub fn load(name: &str) -> Result<Self, Failure> {
+    /// The reference by its name, or a declaration file. What it says of scenarios is checked against the catalogue.
+    pub fn load(name: &str, catalogue: Option<&Catalogue>) -> Result<Self, Failure> {
         let reference = name == "reference";
         let (file, text) = if reference {
             ("reference.yaml".to_owned(), REFERENCE.to_owned())
@@ -36,7 +41,8 @@ impl Subject {
                 .map_err(Failure::usage)?;
             (name.to_owned(), text)
         };
-        let implementation = Implementation::parse(&file, &text).map_err(Failure::usage)?;
+        let implementation = Implementation::parse(&file, &text, catalogue)
+            .map_err(|diagnostics| Failure::usage(listed(&diagnostics)))?;
         Ok(Self { implementation, reference })
     }
 
@@ -70,7 +76,21 @@ impl Subject {
         if self.reference {
             return default_class(client).await;
         }
-        self.implementation.install(kubeconfig).await.map_err(Failure::environment)
+        let Some([program, arguments @ ..]) = self.implementation.hooks.get(&Hook::Install).map(Vec::as_slice) else {
+            return Ok(());
+        };
+        let status = Command::new(program)
+            .args(arguments)
+            .env("KUBECONFIG", kubeconfig)
+            .status()
+            .await
+            .with_context(|| format!("running the install hook {program}"))
+            .map_err(Failure::environment)?;
+        if status.success() {
+            Ok(())
+        } else {
+            Err(Failure::environment(anyhow!("the install hook {program} failed: {status}")))
+        }
     }
 }
 

@@ -27,7 +27,7 @@ fn main() {
     let arguments = Arguments::from_args();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scenarios");
     let catalogue = catalogue::load_folder(&root).unwrap_or_else(|failure| panic!("{:#}", failure.error));
-    let subject = Subject::load(IMPLEMENTATION).unwrap_or_else(|failure| panic!("{:#}", failure.error));
+    let subject = Subject::load(IMPLEMENTATION, Some(&catalogue)).unwrap_or_else(|failure| panic!("{:#}", failure.error));
     let kind = ground().kind();
     let trials = catalogue
         .scenarios()
@@ -63,7 +63,7 @@ fn test(scenario: &Scenario) -> Result<(), Failed> {
 
 async fn results(scenario: &Scenario) -> Result<Vec<ScenarioResult>, Failed> {
     let told = |failure: bufconf::failure::Failure| Failed::from(format!("{:#}", failure.error));
-    let subject = Subject::load(IMPLEMENTATION).map_err(told)?;
+    let subject = Subject::load(IMPLEMENTATION, None).map_err(told)?;
     let ground = ground();
     let waits = Waits::new(ground.kind(), subject.implementation.dialect);
     let session = Session::join(ground, subject, waits).map_err(told)?;
