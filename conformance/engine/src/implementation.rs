@@ -1,5 +1,7 @@
 //! The declaration of an implementation: what it claims, and how the suite gets pools from it.
 
+mod parse;
+
 use std::{collections::BTreeMap, fmt};
 
 use buffer_api::quantity::Quantity;
@@ -9,12 +11,16 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use serde_json::{Value, json};
 
-use crate::rows::Feature;
+use crate::{document::ApiVersion, rows::Feature};
 
 /// An implementation under test, as its declaration file says.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Implementation {
+    /// Version of the format.
+    pub api_version: ApiVersion,
+    /// Kind.
+    pub kind: ImplementationKind,
     /// Who made it.
     pub identity: Identity,
     /// Whose reasons, messages and events it speaks, if anybody's.
@@ -42,6 +48,13 @@ pub struct Implementation {
     /// Kinds of pool that it offers, the preferred one first.
     #[serde(default)]
     pub pools: Vec<Pool>,
+}
+
+/// Kind of an implementation's file.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq)]
+pub enum ImplementationKind {
+    /// An implementation.
+    Implementation,
 }
 
 /// Who made an implementation.

@@ -1,5 +1,6 @@
 //! Scenario files in, verdicts out.
 
+pub mod applicability;
 pub mod catalogue;
 pub mod diagnostic;
 pub mod document;
@@ -7,5 +8,6 @@ pub mod implementation;
 pub mod rows;
 pub mod run;
 pub mod scenario;
+pub mod schema;
 pub mod waits;
 mod words;

@@ -3,10 +3,12 @@
 //! A row is one comparable statement about the API, read from its text and from what implementations do. Its classes
 //! say who may be judged by it: everybody, those who claim a feature, those who speak a dialect, or nobody.
 
-use std::{fmt, sync::LazyLock};
+use std::fmt;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
+
+use crate::words::{did_you_mean, nearest};
 
 use Class::{Core, Dialect, Extended, Harness, Info};
 use Feature::{
@@ -133,12 +135,13 @@ impl fmt::Display for Requirement {
     }
 }
 
-static IDS: LazyLock<Vec<&'static str>> = LazyLock::new(|| ROWS.iter().map(|row| row.id).collect());
-
 impl<'de> Deserialize<'de> for Requirement {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let id = String::deserialize(deserializer)?;
-        Row::find(&id).map(Self).ok_or_else(|| D::Error::unknown_variant(&id, &IDS))
+        Row::find(&id).map(Self).ok_or_else(|| {
+            let hint = did_you_mean(nearest(&id, ROWS.iter().map(|row| row.id)));
+            D::Error::custom(format!("unknown row `{id}`{hint}"))
+        })
     }
 }
 
@@ -148,7 +151,7 @@ impl JsonSchema for Requirement {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({"description": "Id of a requirement row.", "type": "string", "enum": *IDS})
+        json_schema!({"description": "Id of a requirement row.", "type": "string", "enum": ROWS.iter().map(|row| row.id).collect::<Vec<_>>()})
     }
 }
 

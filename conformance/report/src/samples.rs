@@ -93,7 +93,9 @@ fn step(number: usize, title: &str, req: &str, at: u64, took: u64, outcome: Step
         outcome,
         started_ms: at,
         duration_ms: took,
-        wait: name.filter(|_| outcome != StepOutcome::NotReached).map(|name| wait(name, took)),
+        wait: name
+            .filter(|_| matches!(outcome, StepOutcome::Passed | StepOutcome::Failed))
+            .map(|name| wait(name, took)),
         message: match outcome {
             StepOutcome::Failed => {
                 Some("wanted nodes of the pool: 0, last seen: 3, unchanged for 118.2 s".into())

@@ -215,8 +215,7 @@ impl<'a> Shop<'a> {
         }
         let in_flight = claims()
             .filter(|(at, view)| {
-                !leaving.claims[*at]
-                    && !index.node_of(view).is_some_and(crate::index::NodeView::is_initialized)
+                !leaving.claims[*at] && !index.node_of(view).is_some_and(|node| node.initialized)
             })
             .count();
         let mut shop = Self { view, catalogue, base, fresh: Vec::new(), left, in_flight };

@@ -1,7 +1,7 @@
 //! Who may go. For now one method: emptiness.
 //!
 //! Two phases. First a node that nothing needs is marked (taint `karpenter.sh/disrupted:NoSchedule`). When the snapshot shows the mark and the
-//! node is needed by nothing still, its claim is deleted; if it is needed again, the mark is taken off. So no pod can slip in between
+//! node is needed by nothing still, its claim is deleted (a plan that marks asks to be called again at once); if it is needed again, the mark is taken off. So no pod can slip in between
 //! the decision and the deletion. Source: design 6, reference A13–A15.
 //!
 //! "Needed" is asked of this very plan: no pod that would have to move runs there, and no demand (real or chunk) was placed
@@ -57,7 +57,7 @@ pub(crate) fn disrupt(
         let nodes = || {
             index.nodes.iter().enumerate().filter_map(move |(number, view)| {
                 let claim = index.claim_of(view).filter(|claim| claim.pool == Some(at))?;
-                view.is_initialized().then_some((number, view, claim))
+                view.initialized.then_some((number, view, claim))
             })
         };
         let is_busy = |number: usize, view: &NodeView<'_>| {
@@ -77,6 +77,7 @@ pub(crate) fn disrupt(
                 // A node that is silent is counted as busy already.
                 (true, Use::Nothing) if left > 0 || budget > 0 && !view.node.ready => {
                     draft.node(&view.node.name).add_taints.push(mark());
+                    draft.wake(index.now);
                     left = left.saturating_sub(usize::from(view.node.ready));
                 }
                 (true, Use::Nothing) => {}
@@ -84,6 +85,7 @@ pub(crate) fn disrupt(
                     if marked {
                         let taint = mark();
                         draft.node(&view.node.name).remove_taints.push((taint.key, taint.effect));
+                        draft.wake(index.now);
                     }
                     if quiet && used == Use::Chunks {
                         draft.plan.events.extend(kept_by_chunks(view, claim));
@@ -210,7 +212,7 @@ mod tests {
     #[case::other_reason(vec![Budget { reasons: vec![DisruptionReason::Drifted], ..budget("0") }], 7, usize::MAX)]
     #[case::this_reason(vec![Budget { reasons: vec![DisruptionReason::Empty], ..budget("0") }], 7, 0)]
     #[case::scheduled(vec![Budget { schedule: Some("@daily".to_owned()), ..budget("0") }], 7, 0)]
-    fn budgets(#[case] budgets: Vec<Budget>, #[case] total: usize, #[case] want: usize) {
-        assert_eq!(allowed(&budgets, total, DisruptionReason::Empty), want);
+    fn bounds_disruptions(#[case] all: Vec<Budget>, #[case] total: usize, #[case] want: usize) {
+        assert_eq!(allowed(&all, total, DisruptionReason::Empty), want);
     }
 }

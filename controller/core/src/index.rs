@@ -40,6 +40,10 @@ pub struct NodeView<'a> {
     pub claim: Option<usize>,
     /// The pods bound to it, by key.
     pub pods: Vec<&'a Pod>,
+    /// It is registered, or will be when this plan has been carried out.
+    pub registered: bool,
+    /// It is ready for pods, or was once, or will be when this plan has been carried out.
+    pub initialized: bool,
 }
 
 /// A claim and what belongs to it.
@@ -183,13 +187,13 @@ impl NodeView<'_> {
         self.node.taints.iter().any(|taint| taint.key == key)
     }
 
-    /// The node carries the mark of having been registered.
-    pub fn is_registered(&self) -> bool {
+    /// The node was registered before this plan: it carries the label.
+    pub fn was_registered(&self) -> bool {
         is_set(self.node, labels::REGISTERED)
     }
 
-    /// The node carries the mark of having been ready for pods once.
-    pub fn is_initialized(&self) -> bool {
+    /// The node was initialised before this plan: it carries the label.
+    pub fn was_initialized(&self) -> bool {
         is_set(self.node, labels::INITIALIZED)
     }
 }
@@ -207,7 +211,15 @@ fn is_set(node: &Node, label: &str) -> bool {
 
 fn nodes(snapshot: &Snapshot) -> Vec<NodeView<'_>> {
     let nodes = sorted(&snapshot.nodes, |node| &node.name).into_iter();
-    nodes.map(|node| NodeView { node, claim: None, pods: Vec::new() }).collect()
+    nodes
+        .map(|node| NodeView {
+            node,
+            claim: None,
+            pods: Vec::new(),
+            registered: is_set(node, labels::REGISTERED),
+            initialized: is_set(node, labels::INITIALIZED),
+        })
+        .collect()
 }
 
 /// References to all items in the order of a key.

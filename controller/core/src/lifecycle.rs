@@ -46,27 +46,17 @@ pub struct Leaving {
     pub claims: Vec<bool>,
 }
 
-/// Moves every claim and node on by one step.
-pub(crate) fn live(index: &Index<'_>, draft: &mut Draft) -> Leaving {
+/// Moves every claim and node on by one step. Nodes that are registered or initialised by it count as such from here on.
+pub(crate) fn live(index: &mut Index<'_>, draft: &mut Draft) -> Leaving {
     let mut leaving = Leaving {
         nodes: index.nodes.iter().map(|view| view.node.deleting).collect(),
         claims: vec![false; index.claims.len()],
     };
-    for (at, view) in index.claims.iter().enumerate() {
-        let mut leaves = view.claim.deleting;
-        if leaves {
-            leave(index, view, draft);
-        } else if let Some(reason) = failure(index, view, draft) {
-            leaves = true;
-            draft.plan.delete.push(DeleteClaim { name: view.claim.name.clone(), reason });
-        } else {
-            arrive(index, view, draft);
-        }
-        if leaves {
-            leaving.claims[at] = true;
-            if let Some(node) = view.node {
-                leaving.nodes[node] = true;
-            }
+    for at in 0..index.claims.len() {
+        let leaves = advance(index, at, draft);
+        leaving.claims[at] = leaves;
+        if let Some(node) = index.claims[at].node.filter(|_| leaves) {
+            leaving.nodes[node] = true;
         }
     }
     for (at, view) in index.nodes.iter().enumerate() {
@@ -78,6 +68,26 @@ pub(crate) fn live(index: &Index<'_>, draft: &mut Draft) -> Leaving {
         }
     }
     leaving
+}
+
+/// Moves one claim on; whether it leaves.
+fn advance(index: &mut Index<'_>, at: usize, draft: &mut Draft) -> bool {
+    let view = &index.claims[at];
+    if view.claim.deleting {
+        leave(index, view, draft);
+        return true;
+    }
+    if let Some(reason) = failure(index, view, draft) {
+        draft.plan.delete.push(DeleteClaim { name: view.claim.name.clone(), reason });
+        return true;
+    }
+    let (claim, node) = (view.claim, view.node);
+    let waits = match node.and_then(|node| index.nodes.get_mut(node)) {
+        None => Waits { registered: Some(NODE_NOT_FOUND), initialized: Some(NODE_NOT_FOUND) },
+        Some(node) => arrive(node, claim, draft),
+    };
+    report(index, &index.claims[at], &waits, draft);
+    false
 }
 
 /// A node of ours whose claim is gone: the cloud takes it away.
@@ -113,9 +123,10 @@ fn failure(index: &Index<'_>, view: &ClaimView<'_>, draft: &mut Draft) -> Option
         return Some(DeleteReason::NodeGone);
     }
     let created = claim.created;
+    // A node that is there is registered by this plan.
     let deadline = if !view.is_launched() {
         launched.map(|own| own.last_transition_time.0).or(created)?.checked_add(LAUNCH).ok()?
-    } else if !node.is_some_and(NodeView::is_registered) {
+    } else if node.is_none() {
         created?.checked_add(REGISTRATION).ok()?
     } else {
         return None;
@@ -127,33 +138,23 @@ fn failure(index: &Index<'_>, view: &ClaimView<'_>, draft: &mut Draft) -> Option
     None
 }
 
-/// Registers and initialises, and says so on the claim.
-fn arrive(index: &Index<'_>, view: &ClaimView<'_>, draft: &mut Draft) {
-    let waits = match index.node_of(view) {
-        None => Waits { registered: Some(NODE_NOT_FOUND), initialized: Some(NOT_REGISTERED) },
-        Some(node) => {
-            let blocker = blocker(node, view.claim);
-            if !node.is_registered() {
-                register(node, view.claim, draft);
-            }
-            if blocker.is_none() && !node.is_initialized() {
-                draft.node(&node.node.name).set_labels.insert(INITIALIZED.to_owned(), "true".to_owned());
-            }
-            Waits {
-                registered: (!node.is_registered()).then_some(NODE_NOT_FOUND),
-                initialized: (!node.is_initialized()).then(|| {
-                    if node.is_registered() { blocker.unwrap_or(NOT_REGISTERED) } else { NOT_REGISTERED }
-                }),
-            }
-        }
-    };
-    report(index, view, &waits, draft);
+/// Registers the node of a claim, and initialises it if nothing keeps it from that.
+fn arrive(node: &mut NodeView<'_>, claim: &Claim, draft: &mut Draft) -> Waits {
+    let blocker = blocker(node, claim);
+    if !node.was_registered() {
+        register(node, claim, draft);
+        node.registered = true;
+    }
+    if blocker.is_none() && !node.was_initialized() {
+        draft.node(&node.node.name).set_labels.insert(INITIALIZED.to_owned(), "true".to_owned());
+        node.initialized = true;
+    }
+    Waits { registered: None, initialized: blocker.filter(|_| !node.initialized) }
 }
 
 /// Reason and message of a step that has not been taken yet.
 type Blocker = (&'static str, &'static str);
 const NODE_NOT_FOUND: Blocker = ("NodeNotFound", "Node not registered with cluster");
-const NOT_REGISTERED: Blocker = ("NotRegistered", "Node has not been registered");
 
 /// What a claim waits for; nothing where the step is done.
 struct Waits {
@@ -197,7 +198,7 @@ fn blocker(node: &NodeView<'_>, claim: &Claim) -> Option<Blocker> {
     if !node.node.ready {
         return Some(("NodeNotReady", "Node status is NotReady"));
     }
-    let startup_comes = !node.is_registered() && !claim.spec.startup_taints.is_empty();
+    let startup_comes = !node.was_registered() && !claim.spec.startup_taints.is_empty();
     if startup_comes || taints().any(is_startup) {
         return Some(("StartupTaintsExist", "Start-up taints still exist"));
     }
@@ -275,6 +276,9 @@ fn leave(index: &Index<'_>, view: &ClaimView<'_>, draft: &mut Draft) {
     }
     if !marked {
         draft.node(&node.node.name).add_taints.push(mark);
+        if to_drain.is_empty() {
+            draft.wake(index.now);
+        }
     }
     if !node.node.deleting {
         draft.node(&node.node.name).delete = true;

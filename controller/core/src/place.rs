@@ -170,7 +170,7 @@ pub(crate) fn next_deadline(index: &Index<'_>, leaving: &Leaving) -> Option<Time
 }
 
 fn silence_ends(view: &NodeView<'_>) -> Option<Timestamp> {
-    let patience = if view.is_initialized() { SILENCE } else { FIRST_READY };
+    let patience = if view.was_initialized() { SILENCE } else { FIRST_READY };
     let since = view.node.ready_since.filter(|_| !view.node.ready)?;
     since.checked_add(patience).ok()
 }
@@ -192,7 +192,7 @@ fn node_room<'a>(
     if silence_ends(view).is_some_and(|end| end <= index.now) {
         return None;
     }
-    let initialized = claim.is_none() || view.is_initialized();
+    let initialized = claim.is_none() || view.initialized;
     let standing = if !(node.ready && initialized) {
         Standing::Coming
     } else if claim.is_some() && view.has_taint(labels::DISRUPTED_TAINT) {
@@ -203,7 +203,7 @@ fn node_room<'a>(
     let stays = claim.is_none() || view.reschedulable().next().is_some();
     let name = claim.filter(|_| standing == Standing::Coming).map_or(&node.name, |view| &view.claim.name);
     // Ready nodes: those that stay first. Nodes on their way: those that were ready once first.
-    let first = if standing == Standing::Coming { view.is_initialized() } else { stays };
+    let first = if standing == Standing::Coming { view.initialized } else { stays };
     let mut room = Room {
         node: Some(at),
         claim: view.claim,
@@ -217,14 +217,16 @@ fn node_room<'a>(
         repels: false,
         rank: (standing, !first, name),
     };
-    if let Some(claim) = claim.filter(|_| !initialized) {
-        for (resource, amount) in expected::allocatable(index, claim) {
-            let stored = room.free.entry(resource).or_default();
-            if !stored.is_positive() {
-                *stored = amount;
+    if let Some(claim) = claim {
+        if !initialized {
+            for (resource, amount) in expected::allocatable(index, claim) {
+                let stored = room.free.entry(resource).or_default();
+                if !stored.is_positive() {
+                    *stored = amount;
+                }
             }
         }
-        if !view.is_registered() {
+        if !view.was_registered() {
             room.labels = RoomLabels { node: Some(&node.labels), ..expected_labels(index, claim) };
         }
     }
@@ -312,19 +314,17 @@ fn expected_labels<'a>(index: &'a Index<'a>, view: &'a ClaimView<'a>) -> RoomLab
 /// The taints that will be there when the node takes pods. Source: reference A8, "known ephemeral taints" and start-up taints.
 fn taints<'a>(view: &NodeView<'a>, claim: Option<&ClaimView<'a>>, initialized: bool) -> Vec<&'a Taint> {
     let Some(claim) = claim else { return view.node.taints.iter().collect() };
-    let marked = |taint: &&Taint| taint.key != labels::DISRUPTED_TAINT;
-    let node = view.node.taints.iter().filter(marked);
-    if initialized && view.node.ready {
-        return node.collect();
-    }
     let startup = &claim.claim.spec.startup_taints;
-    let passing = |taint: &Taint| {
-        lifecycle::is_ephemeral(taint)
+    let passes = |taint: &Taint| {
+        taint.key == labels::DISRUPTED_TAINT
+            || taint.key == labels::UNREGISTERED_TAINT
+            || !(initialized && view.node.ready) && lifecycle::is_ephemeral(taint)
             || !initialized
                 && startup.iter().any(|own| (&own.key, &own.effect) == (&taint.key, &taint.effect))
     };
-    let own = claim.claim.spec.taints.iter().filter(|_| !view.is_registered());
-    node.filter(|taint| !passing(taint)).chain(own).collect()
+    // Registration adds the claim's own.
+    let own = claim.claim.spec.taints.iter().filter(|_| !view.was_registered());
+    view.node.taints.iter().filter(|taint| !passes(taint)).chain(own).collect()
 }
 
 /// What became of a group.

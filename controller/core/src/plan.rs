@@ -50,7 +50,7 @@ pub struct Plan {
     pub release: Vec<String>,
     /// Events to record.
     pub events: Vec<Event>,
-    /// When to plan again even if nothing changes.
+    /// When to plan again even if nothing changes; `now` itself means at once, on the state that this plan leaves.
     pub wake_up: Option<Timestamp>,
 }
 
@@ -184,13 +184,16 @@ pub enum EventObject {
 
 /// Decides what has to be done at the time `now`.
 ///
-/// The order of the snapshot's lists does not matter, and planning again after the plan has been carried out gives an empty one,
-/// apart from events, which are repeated as long as they hold.
+/// The order of the snapshot's lists does not matter. Planning again after the plan has been carried out gives an empty one, apart from events
+/// (repeated as long as they hold); the exceptions are steps that must be seen first (a mark on a node, a deletion), whose plan
+/// has its wake-up at `now`. So nobody has to be woken by the echo of a plan's own writes. Nodes are to be changed before
+/// statuses are written: the statuses speak of the nodes as they will be.
 #[must_use]
 pub fn plan(snapshot: &Snapshot, settings: Settings, now: Timestamp) -> Plan {
-    let index = Index::new(snapshot, now);
+    let mut index = Index::new(snapshot, now);
     let mut draft = Draft::default();
-    let leaving = lifecycle::live(&index, &mut draft);
+    let leaving = lifecycle::live(&mut index, &mut draft);
+    let index = index;
 
     let active = if settings.capacity_buffer { buffers::active(snapshot) } else { Vec::new() };
     let chunks = active.iter().enumerate().filter_map(|(at, active)| {
@@ -230,6 +233,9 @@ pub fn plan(snapshot: &Snapshot, settings: Settings, now: Timestamp) -> Plan {
         draft.plan.buffers = buffers::statuses(snapshot, &active, &groups, &outcomes, now);
     }
     pools::report(&index, &leaving, &mut draft);
+    if !draft.plan.delete.is_empty() {
+        draft.wake(now);
+    }
     draft.finish()
 }
 

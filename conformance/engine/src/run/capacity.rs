@@ -119,9 +119,9 @@ impl Demand {
             Ok(chunks) => chunks,
             Err(unmet) => return Ok(Err(unmet)),
         };
-        let before = list::<k8s::Node, state::Node>(context, "Node").await?;
+        let before = nodes(context).await?;
         let pods = list::<k8s::Pod, state::Pod>(context, "Pod").await?;
-        let after = list::<k8s::Node, state::Node>(context, "Node").await?;
+        let after = nodes(context).await?;
         if self.compare(measure(&before, &pods, &chunks)).is_ok() {
             return Ok(Ok(()));
         }
@@ -149,6 +149,11 @@ impl Demand {
         };
         if enough { Ok(()) } else { Err(Unmet { seen: headroom.summary(), diff: Some(headroom.table()) }) }
     }
+}
+
+/// All nodes, from a consistent list.
+pub async fn nodes(context: &Context) -> Result<Vec<state::Node>, Failure> {
+    list::<k8s::Node, state::Node>(context, "Node").await
 }
 
 async fn list<K: DeserializeOwned, T: for<'a> From<&'a K>>(

@@ -38,11 +38,12 @@ pub async fn clean_up(context: &mut Context, created_pool: bool) -> Vec<Leak> {
     remove(context, &others, false).await;
     pods_gone(context, &others).await;
 
-    // the newest is what asks for nodes; what it is built on stays until they are gone
-    let (asks, built_on) = global.split_at(global.len().min(1));
-    remove(context, asks, false).await;
+    // a class is what others are built on: it stays until they are gone
+    let (classes, pools): (Vec<Key>, Vec<Key>) =
+        global.iter().cloned().partition(|key| key.kind.ends_with("Class"));
+    remove(context, &pools, false).await;
     nodes_gone(context, created_pool).await;
-    remove(context, built_on, false).await;
+    remove(context, &classes, false).await;
     gone(context, &global).await;
 
     let namespace =

@@ -290,43 +290,4 @@ fn may_pass(error: &kube::Error) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use kube::core::Status;
-    use rstest::rstest;
-
-    #[rstest]
-    #[case(404, false)]
-    #[case(409, false)]
-    #[case(422, false)]
-    #[case(429, true)]
-    #[case(500, true)]
-    #[case(503, true)]
-    fn what_may_pass(#[case] code: u16, #[case] expected: bool) {
-        let status = Status { code, ..Status::default() };
-        assert_eq!(may_pass(&kube::Error::Api(status.boxed())), expected);
-    }
-
-    #[test]
-    fn labels_are_added_and_others_kept() {
-        let key = Key {
-            api_version: "v1".to_owned(),
-            kind: "Pod".to_owned(),
-            namespace: Some("ns".to_owned()),
-            name: "web".to_owned(),
-        };
-        let body = json!({"metadata": {"name": "web", "labels": {"app": "web"}}});
-        similar_asserts::assert_eq!(
-            labelled(body, &key, "r1", "cb-act-001"),
-            json!({"metadata": {
-                "name": "web",
-                "namespace": "ns",
-                "labels": {"app": "web", "bufconf.dev/run": "r1", "bufconf.dev/scenario": "cb-act-001"},
-            }})
-        );
-        similar_asserts::assert_eq!(
-            labelled(json!({}), &key, "r", "s")["metadata"]["namespace"],
-            json!("ns")
-        );
-    }
-}
+mod tests;

@@ -77,6 +77,8 @@ pub struct Context {
     pub marks: BTreeMap<String, Instant>,
     /// The watches that write into the world.
     pub watches: Watches,
+    /// What may be refused was refused: the steps that follow have nothing to look at.
+    pub settled: bool,
 }
 
 impl Context {

@@ -94,7 +94,7 @@ pub fn judge(
         }
         Err(Failure::Unmet { wanted, missed }) => {
             let seen = &missed.last.seen;
-            let history = missed.history();
+            let history = &missed.history;
             judged.outcome = StepOutcome::Failed;
             judged.message = Some(format!("wanted {wanted}; saw {seen}; {history}"));
             match keys.req {
@@ -106,7 +106,7 @@ pub fn judge(
                         wanted: wanted.clone(),
                         observed: seen.clone(),
                         diff: missed.last.diff.clone(),
-                        history,
+                        history: history.clone(),
                     });
                 }
                 // recorded only
@@ -192,8 +192,7 @@ mod tests {
         let missed = Missed {
             last: Unmet { seen: "2".to_owned(), diff: Some("- 3\n+ 2\n".to_owned()) },
             elapsed: Duration::from_secs(45),
-            unchanged: Duration::from_secs(40),
-            changes: 1,
+            history: "so for the last 40.0 s of 45.0 s; 1 change was seen".to_owned(),
         };
         Failure::Unmet { wanted: "3".to_owned(), missed }
     }

@@ -9,8 +9,8 @@ use tokio::sync::Notify;
 
 use super::{context::Context, outcome::Failure};
 use crate::{
-    implementation::{Implementation, Pool, Shape, Supply},
-    scenario::{Manifest, Needs, Vars, substitute},
+    implementation::{Pool, Shape, Supply},
+    scenario::{Manifest, Vars, substitute},
 };
 
 /// A pool that a scenario has to itself.
@@ -69,16 +69,6 @@ impl Slots {
     }
 }
 
-/// The first pool of the declaration that meets the needs.
-#[must_use]
-pub fn fitting<'a>(implementation: &'a Implementation, needs: &Needs) -> Option<&'a Pool> {
-    implementation.pools.iter().find(|pool| {
-        pool.max_nodes >= needs.nodes
-            && (pool.unique_hostnames || !needs.unique_hostnames)
-            && (pool.limits_settable || !needs.limits_settable)
-    })
-}
-
 /// Takes a slot of a pool, or the name of one that is yet to be created.
 pub async fn acquire(pool: &Pool, slots: &Slots, new_name: &str) -> Acquired {
     let slot = match &pool.supply {
@@ -108,48 +98,25 @@ pub async fn create(context: &Context, pool: &Pool, name: &str) -> Result<(), Fa
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Value, json};
+    use serde_json::json;
     use std::time::Duration;
     use tokio::time::timeout;
 
-    fn implementation(pools: &Value) -> Implementation {
-        serde_json::from_value(json!({
-            "identity": {"organization": "o", "project": "p", "url": "u", "version": "1"},
-            "profiles": [],
-            "pools": pools,
-        }))
-        .unwrap()
-    }
-
     const PATIENCE: Duration = Duration::from_mins(1);
-
-    fn slots(max: u32) -> Value {
-        let shape = json!({"cpu": "2", "memory": "4Gi", "pods": 10});
-        json!({"shape": shape, "maxNodes": max, "slots": [{"name": format!("s{max}")}]})
-    }
-
-    #[test]
-    fn the_first_that_meets_the_needs() {
-        let implementation = implementation(&json!([slots(2), slots(5), slots(9)]));
-        let max = |needs: Needs| fitting(&implementation, &needs).map(|pool| pool.max_nodes);
-        assert_eq!(max(Needs { nodes: 2, ..Needs::default() }), Some(2));
-        assert_eq!(max(Needs { nodes: 3, ..Needs::default() }), Some(5));
-        assert_eq!(max(Needs { nodes: 10, ..Needs::default() }), None);
-        assert_eq!(max(Needs { unique_hostnames: true, ..Needs::default() }), None);
-        assert_eq!(max(Needs { limits_settable: true, ..Needs::default() }), None);
-    }
 
     #[tokio::test(start_paused = true)]
     async fn a_slot_belongs_to_one_scenario_at_a_time() {
-        let implementation = implementation(&json!([slots(2)]));
-        let (pool, slots) = (&implementation.pools[0], Slots::default());
-        let first = acquire(pool, &slots, "new").await;
-        assert_eq!(first.name, "s2");
-        let second = acquire(pool, &slots, "new");
+        let shape = json!({"cpu": "2", "memory": "4Gi", "pods": 10});
+        let pool = json!({"shape": shape, "maxNodes": 2, "slots": [{"name": "s"}]});
+        let pool: Pool = serde_json::from_value(pool).unwrap();
+        let slots = Slots::default();
+        let first = acquire(&pool, &slots, "new").await;
+        assert_eq!(first.name, "s");
+        let second = acquire(&pool, &slots, "new");
         tokio::pin!(second);
         assert!(timeout(PATIENCE, second.as_mut()).await.is_err());
         drop(first);
         let second = timeout(PATIENCE, second).await;
-        assert_eq!(second.map(|second| second.name), Ok("s2".to_owned()));
+        assert_eq!(second.map(|second| second.name), Ok("s".to_owned()));
     }
 }

@@ -105,11 +105,10 @@ impl Runner {
         let namespace = format!("cb-{}-{}-{number}", self.run, id.strip_prefix("cb-").unwrap_or(&id));
 
         let kind = if scenario.needs.wants_pool() {
-            let Some(kind) = pool::fitting(&self.shared.implementation, &scenario.needs) else {
-                let reason = "the implementation declares no pool that meets the needs".to_owned();
-                return self.result(plan, Outcome::CouldNotRun, Some(reason));
-            };
-            Some(kind)
+            match self.shared.implementation.pool_for(&scenario.needs) {
+                Ok(kind) => Some(kind),
+                Err(lacks) => return self.result(plan, Outcome::CouldNotRun, Some(lacks)),
+            }
         } else {
             None
         };
@@ -155,12 +154,13 @@ impl Runner {
             record: record.clone(),
             marks: std::collections::BTreeMap::new(),
             watches,
+            settled: false,
         }));
 
         let body = follow(Arc::clone(&context), kind.cloned(), steps);
-        self.supervise(body, &record, cancel).await;
+        supervise(body, &record, cancel).await;
         let created_pool = kind.is_some_and(|kind| matches!(kind.supply, Supply::Create(_)));
-        let health = self.health(&record).await;
+        let health = if cancel.is_cancelled() { None } else { self.health(&record).await };
         let cleaned = tokio::spawn(async move { clean_up(&mut *context.lock().await, created_pool).await });
         let leaks = match cleaned.await {
             Ok(leaks) => leaks,
@@ -182,28 +182,6 @@ impl Runner {
             timeline: world.read(|state| state.timeline().to_vec()),
             leaks,
             ..self.result(plan, outcome, reason)
-        }
-    }
-
-    /// Runs the steps in a task of their own, so that neither a panic of one nor an interruption keeps the clean-up from running.
-    async fn supervise(
-        &self,
-        body: impl Future<Output = ()> + Send + 'static,
-        record: &Record,
-        cancel: &CancellationToken,
-    ) {
-        let mut task = AbortOnDropHandle::new(tokio::spawn(body));
-        let joined = tokio::select! {
-            joined = &mut task => joined,
-            () = cancel.cancelled() => {
-                task.abort();
-                record.lock().unknown.get_or_insert_with(|| "interrupted".to_owned());
-                task.await
-            }
-        };
-        if let Some(Ok(panic)) = joined.err().map(JoinError::try_into_panic) {
-            let why = format!("the suite panicked: {}", panic_text(&*panic));
-            record.lock().unknown.get_or_insert(why);
         }
     }
 
@@ -282,6 +260,27 @@ impl Runner {
     }
 }
 
+/// Runs the steps in a task of their own, so that neither a panic of one nor an interruption keeps the clean-up from running.
+async fn supervise(
+    body: impl Future<Output = ()> + Send + 'static,
+    record: &Record,
+    cancel: &CancellationToken,
+) {
+    let mut task = AbortOnDropHandle::new(tokio::spawn(body));
+    let joined = tokio::select! {
+        joined = &mut task => joined,
+        () = cancel.cancelled() => {
+            task.abort();
+            record.lock().unknown.get_or_insert_with(|| "interrupted".to_owned());
+            task.await
+        }
+    };
+    if let Some(Ok(panic)) = joined.err().map(JoinError::try_into_panic) {
+        let why = format!("the suite panicked: {}", panic_text(&*panic));
+        record.lock().unknown.get_or_insert(why);
+    }
+}
+
 /// Sets the case up and runs its steps until one ends it.
 async fn follow(context: Arc<Mutex<Context>>, pool: Option<Pool>, steps: Vec<Step>) {
     let mut context = context.lock_owned().await;
@@ -333,6 +332,9 @@ async fn follow(context: Arc<Mutex<Context>>, pool: Option<Pool>, steps: Vec<Ste
         progress.violations.extend(judged.violation);
         if !judged.goes_on {
             progress.unknown = judged.unknown;
+            return;
+        }
+        if context.settled {
             return;
         }
     }
@@ -391,4 +393,53 @@ fn between(from: Timestamp, to: Timestamp) -> u64 {
 fn panic_text(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "without a message".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::pending;
+
+    fn unknown(record: &Record) -> Option<String> {
+        record.lock().unknown.clone()
+    }
+
+    #[tokio::test]
+    async fn a_panic_makes_the_result_unknown() {
+        let record = Record::default();
+        let guarded = Arc::new(Mutex::new(()));
+        let held = Arc::clone(&guarded);
+        let body = async move {
+            let _guard = held.lock().await;
+            panic!("step {}", 3);
+        };
+        supervise(body, &record, &CancellationToken::new()).await;
+        assert_eq!(unknown(&record).as_deref(), Some("the suite panicked: step 3"));
+        // what the steps held is free for the clean-up
+        assert!(guarded.try_lock().is_ok());
+    }
+
+    #[tokio::test]
+    async fn an_interruption_ends_the_steps_before_the_clean_up() {
+        let record = Record::default();
+        let cancel = CancellationToken::new();
+        let guarded = Arc::new(Mutex::new(()));
+        let held = Arc::clone(&guarded);
+        let interrupt = cancel.clone();
+        let body = async move {
+            let _guard = held.lock().await;
+            interrupt.cancel();
+            pending::<()>().await;
+        };
+        supervise(body, &record, &cancel).await;
+        assert_eq!(unknown(&record).as_deref(), Some("interrupted"));
+        assert!(guarded.try_lock().is_ok());
+    }
+
+    #[tokio::test]
+    async fn steps_that_end_leave_the_record_alone() {
+        let record = Record::default();
+        supervise(async {}, &record, &CancellationToken::new()).await;
+        assert_eq!(unknown(&record), None);
+    }
 }

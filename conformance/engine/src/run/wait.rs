@@ -30,26 +30,15 @@ pub struct Missed {
     pub last: Unmet,
     /// How long it was watched.
     pub elapsed: Duration,
-    /// For how long it had looked like that.
-    pub unchanged: Duration,
-    /// How often it changed meanwhile.
-    pub changes: usize,
+    /// Since when it was so, and how many changes were seen.
+    pub history: String,
 }
 
 impl Missed {
-    /// Since when it was so, and how many changes were seen.
+    /// Something that was seen without any waiting.
     #[must_use]
-    pub fn history(&self) -> String {
-        let Self { elapsed, unchanged, changes, .. } = self;
-        if elapsed.is_zero() {
-            return "seen at once".to_owned();
-        }
-        let times = match changes {
-            0 => "no change was seen".to_owned(),
-            1 => "1 change was seen".to_owned(),
-            many => format!("{many} changes were seen"),
-        };
-        format!("so for the last {} of {}; {times}", seconds(*unchanged), seconds(*elapsed))
+    pub fn at_once(seen: impl Into<String>) -> Self {
+        Self { last: Unmet::new(seen), elapsed: Duration::ZERO, history: "seen at once".to_owned() }
     }
 }
 
@@ -81,13 +70,17 @@ impl Follow {
         }
     }
 
+    /// It did not come.
     fn missed(self) -> Missed {
-        Missed {
-            last: self.last.unwrap_or_default(),
-            elapsed: self.started.elapsed(),
-            unchanged: self.changed.elapsed(),
-            changes: self.changes,
-        }
+        let elapsed = self.started.elapsed();
+        let changes = match self.changes {
+            0 => "no change was seen".to_owned(),
+            1 => "1 change was seen".to_owned(),
+            many => format!("{many} changes were seen"),
+        };
+        let unchanged = seconds(self.changed.elapsed());
+        let history = format!("so for the last {unchanged} of {}; {changes}", seconds(elapsed));
+        Missed { last: self.last.unwrap_or_default(), elapsed, history }
     }
 }
 
@@ -138,8 +131,11 @@ where
     F: Future<Output = Result<Result<(), Unmet>, E>>,
 {
     let mut changes = world.changes();
-    let mut follow = Follow::new();
-    let deadline = follow.started + length;
+    let started = Instant::now();
+    let did_not_stay = |last: Unmet| {
+        let elapsed = started.elapsed();
+        Missed { last, elapsed, history: format!("it stayed so for {}", seconds(elapsed)) }
+    };
     loop {
         changes.mark_unchanged();
         let confirmed = match world.read(&mut check) {
@@ -148,18 +144,13 @@ where
             Err(Broken::Perhaps) => confirm().await?,
         };
         if let Err(unmet) = confirmed {
-            follow.saw(unmet);
-            return Ok(Err(follow.missed()));
+            return Ok(Err(did_not_stay(unmet)));
         }
-        if !matches!(timeout_at(deadline, changes.changed()).await, Ok(Ok(()))) {
+        if !matches!(timeout_at(started + length, changes.changed()).await, Ok(Ok(()))) {
             break;
         }
     }
-    if let Err(unmet) = confirm().await? {
-        follow.saw(unmet);
-        return Ok(Err(follow.missed()));
-    }
-    Ok(Ok(follow.started.elapsed()))
+    Ok(confirm().await?.map(|()| started.elapsed()).map_err(did_not_stay))
 }
 
 #[cfg(test)]
@@ -213,7 +204,7 @@ mod tests {
         assert!(eventually(&world, 5 * SECOND, at_least(1)).await.is_ok());
         let world = world_that_changes_at(&[4, 6]);
         let missed = eventually(&world, 5 * SECOND, at_least(2)).await.unwrap_err();
-        assert_eq!((missed.elapsed, missed.unchanged), (5 * SECOND, SECOND));
+        assert_eq!((missed.elapsed, missed.last), (5 * SECOND, Unmet::new("1 of 2")));
     }
 
     #[tokio::test(start_paused = true)]
@@ -221,7 +212,7 @@ mod tests {
         let world = world_that_changes_at(&[1, 3]);
         let missed = eventually(&world, 10 * SECOND, at_least(5)).await.unwrap_err();
         insta::assert_snapshot!(
-            format!("{}; {}", missed.last.seen, missed.history()),
+            format!("{}; {}", missed.last.seen, missed.history),
             @"2 of 5; so for the last 7.0 s of 10.0 s; 2 changes were seen"
         );
     }

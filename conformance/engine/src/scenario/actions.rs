@@ -18,7 +18,7 @@ use crate::{
 pub struct Create {
     /// What is created.
     pub resource: Manifest,
-    /// The server must refuse it; an object that was created all the same is removed by the clean-up.
+    /// The server must refuse it, or may; an object that was created is removed by the clean-up.
     pub rejected: Option<Rejected>,
     /// Requirement.
     pub req: Option<Requirement>,
@@ -35,6 +35,9 @@ pub struct Rejected {
     /// HTTP status, such as 422.
     #[schemars(range(min = 400, max = 599))]
     pub status: u16,
+    /// It may as well be accepted. Where it is refused, the steps that follow have nothing to look at and are not reached.
+    #[serde(default)]
+    pub optional: bool,
 }
 
 /// `update`.

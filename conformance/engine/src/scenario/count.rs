@@ -138,7 +138,7 @@ impl<'de> Deserialize<'de> for Count {
             fn visit_str<E: serde::de::Error>(self, word: &str) -> Result<Count, E> {
                 match word {
                     "baseline" => Ok(Count::Baseline),
-                    _ => Err(E::unknown_variant(word, &["baseline"])),
+                    _ => Err(E::invalid_value(serde::de::Unexpected::Str(word), &self)),
                 }
             }
         }

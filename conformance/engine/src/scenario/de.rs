@@ -21,6 +21,9 @@ pub(crate) struct Fault {
     pub message: String,
 }
 
+/// How the message for an unknown word begins until it is known what it should have been.
+const UNKNOWN_WORD: &str = "unknown word ";
+
 /// Reads a typed value out of a node.
 pub(crate) fn read<'de, T: Deserialize<'de>>(node: &'de Node) -> Result<T, Fault> {
     T::deserialize(node)
@@ -29,6 +32,14 @@ pub(crate) fn read<'de, T: Deserialize<'de>>(node: &'de Node) -> Result<T, Fault
 impl Fault {
     pub fn new(at: Position, message: impl Into<String>) -> Self {
         Self { at: Some(at), message: message.into() }
+    }
+
+    /// Says what an unknown word should have been.
+    fn of(mut self, name: &str) -> Self {
+        if let Some(rest) = self.message.strip_prefix(UNKNOWN_WORD) {
+            self.message = format!("unknown {} {rest}", noun(name));
+        }
+        self
     }
 
     /// Places it, unless something inside has placed it better.
@@ -78,6 +89,23 @@ impl de::Error for Fault {
 
     fn missing_field(key: &'static str) -> Self {
         Self::custom(format!("`{key}` is missing"))
+    }
+}
+
+/// What a word of these is called, by the name of the type that reads it.
+fn noun(name: &str) -> &'static str {
+    match name {
+        "Step" => "verb",
+        "Wait" => "wait",
+        "Feature" => "feature",
+        "Profile" => "profile",
+        "Level" => "level",
+        "Dialect" => "dialect",
+        "Hook" => "hook",
+        "Setting" => "setting",
+        "ApiVersion" => "version",
+        "ScenarioKind" | "ImplementationKind" => "kind",
+        _ => "word",
     }
 }
 
@@ -170,27 +198,38 @@ impl<'de> de::Deserializer<'de> for &'de Node {
                 de::Deserializer::deserialize_enum(word, name, variants, visitor)
             }
             Kind::Map(entries) => match entries.as_slice() {
-                [(key, value)] => visitor.visit_enum(Variant { key, value }),
+                [(key, value)] => visitor.visit_enum(Variant { name, key, value }),
                 _ => {
                     let keys: Vec<_> = entries.iter().map(|(key, _)| format!("`{}`", key.text)).collect();
+                    let found = if keys.is_empty() { "none".to_owned() } else { keys.join(", ") };
                     Err(Fault {
                         at: entries.get(1).map(|(key, _)| key.at),
-                        message: match keys.as_slice() {
-                            [] => "expected exactly one key, found none".to_owned(),
-                            _ => format!("expected exactly one key, found {}", keys.join(", ")),
-                        },
+                        message: format!("expected exactly one {}, found {found}", noun(name)),
                     })
                 }
             },
             // the visitor says what it expected
             _ => return self.deserialize_any(visitor),
         };
-        result.map_err(|fault| fault.or_at(self.at))
+        result.map_err(|fault| fault.of(name).or_at(self.at))
+    }
+
+    fn deserialize_struct<V: de::Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Fault> {
+        match self.kind {
+            // serde would read a list as the fields in their order
+            Kind::List(_) => Err(Fault::new(self.at, "expected a map of keys, found a list")),
+            _ => self.deserialize_any(visitor),
+        }
     }
 
     forward_to_deserialize_any! {
         bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct seq
-        tuple tuple_struct map struct identifier ignored_any
+        tuple tuple_struct map identifier ignored_any
     }
 }
 
@@ -232,6 +271,7 @@ impl<'de> de::MapAccess<'de> for Entries<'de> {
 }
 
 struct Variant<'de> {
+    name: &'static str,
     key: &'de Key,
     value: &'de Node,
 }
@@ -242,7 +282,7 @@ impl<'de> de::EnumAccess<'de> for Variant<'de> {
 
     fn variant_seed<V: de::DeserializeSeed<'de>>(self, seed: V) -> Result<(V::Value, &'de Node), Fault> {
         let word: StrDeserializer<'_, Fault> = self.key.text.as_str().into_deserializer();
-        let variant = seed.deserialize(word).map_err(|fault| fault.or_at(self.key.at))?;
+        let variant = seed.deserialize(word).map_err(|fault| fault.of(self.name).or_at(self.key.at))?;
         Ok((variant, self.value))
     }
 }

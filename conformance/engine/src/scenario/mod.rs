@@ -18,4 +18,5 @@ pub use count::{Count, NodeCount};
 pub use model::*;
 pub use object::{Expected, Manifest, Manifests, ObjectName, Target};
 pub use step::*;
+pub(crate) use vars::replace;
 pub use vars::{SubstituteError, Vars, substitute};

@@ -15,6 +15,7 @@ use crate::{
         de,
         raw::Node,
         step::Step,
+        usage::Usage,
         vars::{Vars, replace},
     },
 };
@@ -164,6 +165,11 @@ pub struct Case {
 }
 
 impl Scenario {
+    /// Names of the variables that the steps use.
+    pub(crate) fn variables(&self) -> impl Iterator<Item = &str> {
+        Usage::of(&self.steps).into_names()
+    }
+
     /// The steps with every variable replaced, in order.
     ///
     /// Fails where a variable has no value, or one that the step can't have; the place in the file is told.

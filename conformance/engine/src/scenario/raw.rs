@@ -48,7 +48,6 @@ impl Node {
             budget: serde_saphyr::budget! {
                 max_nodes: MAX_NODES,
                 max_depth: MAX_DEPTH,
-                max_documents: 1,
                 max_aliases: 200,
                 max_anchors: 200,
             },
@@ -139,7 +138,11 @@ fn position(location: Location) -> Position {
 
 /// The message for what the YAML reader refused.
 fn explain(error: &Error, text: &str, at: Position) -> String {
-    match error.without_snippet() {
+    let mut error = error.without_snippet();
+    while let Error::AliasError { error: inner, .. } = error {
+        error = inner.without_snippet();
+    }
+    match error {
         Error::Budget { .. }
         | Error::AliasReplayLimitExceeded { .. }
         | Error::AliasReplayStackDepthExceeded { .. }
@@ -166,8 +169,16 @@ fn explain(error: &Error, text: &str, at: Position) -> String {
 
 impl<'de> Deserialize<'de> for Node {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let Spanned { value, referenced, .. } = Spanned::<Kind>::deserialize(deserializer)?;
-        Ok(Self { kind: value, at: position(referenced) })
+        let Spanned { value: kind, referenced, .. } = Spanned::<Kind>::deserialize(deserializer)?;
+        let mut at = position(referenced);
+        // a map without braces begins with its first key
+        if let Kind::Map(entries) = &kind
+            && let Some((first, _)) = entries.first()
+            && (first.at.line, first.at.column) == (at.line, at.column)
+        {
+            at.width = first.at.width;
+        }
+        Ok(Self { kind, at })
     }
 }
 

@@ -7,7 +7,7 @@ use crate::{
     implementation::Dialect,
     rows::{Feature, Requirement},
     scenario::{
-        actions::{Create, Delete, Offset, Patch, Scale, Trigger, Update},
+        actions::{Create, Delete, Offset, Patch, Rejected, Scale, Trigger, Update},
         checks::{Absent, Assert, EventStep, Headroom, Hold, Pods, Probe},
         count::NodeCount,
         object::Manifests,
@@ -153,7 +153,10 @@ impl Step {
                 format!("{verb} {}", names.join(", "))
             }
             Self::Create(step) => match &step.rejected {
-                Some(rejected) => format!("{verb} {} → {}", step.resource.target, rejected.status),
+                Some(Rejected { status, optional }) => {
+                    let or = if *optional { " or accepted" } else { "" };
+                    format!("{verb} {} → {status}{or}", step.resource.target)
+                }
                 None => format!("{verb} {}", step.resource.target),
             },
             Self::Update(step) => format!("{verb} {}", step.target()),

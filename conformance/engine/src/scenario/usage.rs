@@ -76,6 +76,11 @@ impl<'a> Usage<'a> {
         self.uses.iter().map(|found| found.name)
     }
 
+    /// Names of all variables that were used.
+    pub fn into_names(self) -> impl Iterator<Item = &'a str> {
+        self.uses.into_iter().map(|found| found.name)
+    }
+
     /// Tells what has no value and which cell of the table nobody reads. The steps with such faults are returned.
     pub fn check(
         &self,
@@ -87,7 +92,11 @@ impl<'a> Usage<'a> {
         let mut broken = BTreeSet::new();
         for (step, at, error) in &self.malformed {
             broken.insert(*step);
-            faults.add(faults.locate(*at, "${"), error.to_string());
+            let piece = match error {
+                SubstituteError::Optional(name) => format!("${{{name}"),
+                _ => "${".to_owned(),
+            };
+            faults.add(faults.locate(*at, &piece), error.to_string());
         }
         for found in &self.uses {
             let problem = match found.name.strip_prefix("case.") {
@@ -143,5 +152,6 @@ fn unknown(name: &str, sample: &Vars, needs: Option<&Needs>, cases: &[(&Node, Ca
     let cells: Vec<String> =
         cases.iter().flat_map(|(_, case)| case.values.keys()).map(|cell| format!("case.{cell}")).collect();
     let known = sample.names().chain(cells.iter().map(String::as_str));
-    format!("unknown variable `${{{name}}}`{}", did_you_mean(nearest(name, known)))
+    let near = nearest(name, known).map(|name| format!("${{{name}}}"));
+    format!("unknown variable `${{{name}}}`{}", did_you_mean(near.as_deref()))
 }

@@ -133,7 +133,7 @@ impl<'a> Entry<'a> {
             took: words::seconds(result.duration_ms),
             aside: words::aside(result, report).filter(|_| result.catalogue),
             waits: words::measured(result).iter().map(ToString::to_string).collect(),
-            steps: result.steps.iter().map(StepRow::new).collect(),
+            steps: result.steps.iter().map(|step| StepRow::new(step, result)).collect(),
             drawing: Drawing::new(result),
             events: result
                 .timeline
@@ -156,7 +156,7 @@ impl<'a> Entry<'a> {
 }
 
 impl<'a> StepRow<'a> {
-    fn new(step: &'a StepResult) -> Self {
+    fn new(step: &'a StepResult, result: &ScenarioResult) -> Self {
         let cells = |wait: &'a WaitResult| WaitCells {
             name: &wait.name,
             mark: Measured { wait, times: 1, failed: false }.mark(),
@@ -165,7 +165,7 @@ impl<'a> StepRow<'a> {
         };
         Self {
             step,
-            look: words::step(step.outcome),
+            look: words::step(step, result),
             at: words::seconds(step.started_ms),
             took: words::seconds(step.duration_ms),
             wait: step.wait.as_ref().map(cells),
@@ -226,10 +226,89 @@ fn px(value: impl Display) -> String {
 
 #[cfg(test)]
 mod tests {
-    use crate::samples;
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::model::{Lane, Source};
+    use crate::samples::{self, scenario};
 
     #[test]
     fn of_a_full_run() {
         insta::assert_snapshot!(samples::full().to_html().unwrap());
+    }
+
+    #[test]
+    fn ids_are_unique_and_links_lead_to_them() {
+        let mut report = samples::full();
+        // Only the case tells these apart, and only before they are made plain.
+        for case in ["a b", "a-b", "a/b"] {
+            let result = ScenarioResult {
+                case: Some(case.into()),
+                timeline: report.results[0].timeline.clone(),
+                ..scenario("CB-ACT-009", Outcome::Unknown)
+            };
+            report.results.push(result);
+        }
+        let html = report.to_html().unwrap();
+        let values = |name: &'static str| {
+            html.split(name).skip(1).map(|rest| rest.split('"').next().unwrap().to_owned())
+        };
+        let ids: Vec<String> = values(" id=\"").collect();
+        let unique: BTreeSet<String> = ids.iter().cloned().collect();
+        assert_eq!(ids.len(), unique.len());
+        let mut links = 0;
+        for target in values("href=\"#") {
+            assert!(unique.contains(&target), "{target}");
+            links += 1;
+        }
+        assert!(links >= 3);
+        for names in values("aria-labelledby=\"") {
+            assert!(names.split(' ').all(|name| unique.contains(name)), "{names}");
+        }
+    }
+
+    #[test]
+    fn what_comes_from_outside_stays_text() {
+        let evil = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>";
+        let mut result = scenario("CB-ACT-001", Outcome::Nonconformant);
+        result.name = evil.into();
+        result.title = evil.into();
+        result.case = Some(evil.into());
+        result.reason = Some(evil.into());
+        result.file = evil.into();
+        result.features = vec![evil.into()];
+        result.steps[0].title = evil.into();
+        result.steps[0].message = Some(evil.into());
+        result.violations[0].diff = Some(evil.into());
+        result.violations[0].observed = evil.into();
+        let link = Source { title: "click".into(), reference: "javascript:alert(1)".into() };
+        result.sources = vec![link];
+        result.timeline =
+            vec![TimelineEvent { at_ms: 1, lane: Lane::Node, object: evil.into(), what: evil.into() }];
+        let mut report = samples::active(vec![result]);
+        report.implementation.project = evil.into();
+        let html = report.to_html().unwrap();
+        assert!(!html.contains("<script") && !html.contains("<img") && !html.contains("href=\"javascript"));
+        assert!(html.contains("<code>javascript:alert(1)</code>"));
+    }
+
+    #[test]
+    fn the_page_needs_nothing_else() {
+        let html = samples::full().to_html().unwrap();
+        for loaded in ["<script", "<link", "<img", "<iframe", "@import", "src=", "url(http"] {
+            assert!(!html.contains(loaded), "{loaded}");
+        }
+        assert!(html.contains("prefers-color-scheme: dark"));
+    }
+
+    #[test]
+    fn long_lists_of_events_are_cut_and_say_so() {
+        let mut result = scenario("CB-ACT-001", Outcome::Passed);
+        let event =
+            |at_ms| TimelineEvent { at_ms, lane: Lane::Node, object: "n".into(), what: "Ready=True".into() };
+        result.timeline = (0..500).map(event).collect();
+        let html = samples::active(vec![result]).to_html().unwrap();
+        assert!(html.contains("The same as text: 500 events"));
+        assert!(html.contains("100 later events are only in report.json."));
     }
 }

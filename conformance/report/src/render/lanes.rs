@@ -1,10 +1,8 @@
-//! Layout of the time line: what was seen becomes lanes of bars and marks on one axis. No text is written here.
-//!
-//! A scenario is bursts of activity between quiet minutes, so an axis to scale would show a few crowded pixels. Long
-//! quiet gaps are cut out of the axis, visibly and with their length.
+//! Layout of the time line: what was seen becomes lanes of bars and marks on one axis. The template only writes it down.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::axis::{Axis, Break};
 use super::words::{self, Tone};
 use crate::model::{Lane, ScenarioResult, StepOutcome, TimelineEvent};
 
@@ -17,20 +15,21 @@ const ROW: f64 = 18.0;
 const COMPACT_ROW: f64 = 6.0;
 const HEADING: f64 = 22.0;
 const AXIS: f64 = 42.0;
-const BREAK: f64 = 46.0;
 /// More rows than this in one group are drawn thin and without names.
 const ROOMY: usize = 12;
 /// More rows than this in one group are not drawn.
 const MOST_ROWS: usize = 60;
 /// More events than this are not drawn.
 const MOST_EVENTS: usize = 2_000;
-/// At most this many gaps are cut out, each at least that part of the whole.
-const MOST_BREAKS: usize = 6;
-const BREAK_PART: f64 = 0.08;
 
 /// A drawing, ready to be written.
 pub struct Drawing {
+    pub width: f64,
     pub height: f64,
+    /// Where the lanes begin, end, and meet the axis.
+    pub left: f64,
+    pub right: f64,
+    pub bottom: f64,
     /// One sentence for those who do not see it.
     pub summary: String,
     pub ticks: Vec<(f64, String)>,
@@ -41,16 +40,11 @@ pub struct Drawing {
     pub cut: Vec<String>,
 }
 
-/// Time that was cut out of the axis.
-pub struct Break {
-    pub from: f64,
-    pub to: f64,
-    pub label: String,
-}
-
 /// Steps that begin at (nearly) the same place.
 pub struct StepMark {
     pub at: f64,
+    /// Width of its label.
+    pub width: f64,
     pub label: String,
     pub tip: String,
     pub failed: bool,
@@ -91,106 +85,14 @@ pub struct Mark {
     pub tip: String,
 }
 
-/// A time axis with gaps cut out.
-struct Axis {
-    /// `(from ms, to ms, from px, to px, cut out)`, without holes.
-    pieces: Vec<(u64, u64, f64, f64, bool)>,
-}
-
-impl Axis {
-    fn new(times: &BTreeSet<u64>) -> Self {
-        let end = times.last().copied().unwrap_or(0).max(1);
-        let mut points: Vec<u64> = times.iter().copied().collect();
-        points.extend([0, end]);
-        points.sort_unstable();
-        points.dedup();
-        let mut gaps: Vec<(u64, u64)> =
-            points.windows(2).filter_map(|w| Some((*w.first()?, *w.get(1)?))).collect();
-        gaps.sort_by_key(|(from, to)| (std::cmp::Reverse(to - from), *from));
-        let mut cut: Vec<(u64, u64)> = gaps
-            .into_iter()
-            .take_while(|(from, to)| float(to - from) > float(end) * BREAK_PART)
-            .take(MOST_BREAKS)
-            .collect();
-        // An axis to scale is easier to read, unless most of it would be empty.
-        if float(cut.iter().map(|(from, to)| to - from).sum()) < float(end) * 0.5
-            || cut.len() + 1 >= points.len()
-        {
-            cut.clear();
-        }
-        cut.sort_unstable();
-        let lost: u64 = cut.iter().map(|(from, to)| to - from).sum();
-        let breaks = cut.iter().fold(0.0, |sum, _| sum + BREAK);
-        let scale = (RIGHT - LEFT - breaks) / float((end - lost).max(1));
-        let mut pieces = Vec::new();
-        let (mut ms, mut px) = (0, LEFT);
-        for (from, to) in cut {
-            let start = px + float(from - ms) * scale;
-            pieces.push((ms, from, px, start, false));
-            pieces.push((from, to, start, start + BREAK, true));
-            (ms, px) = (to, start + BREAK);
-        }
-        pieces.push((ms, end, px, px + float(end - ms) * scale, false));
-        Self { pieces }
-    }
-
-    fn at(&self, ms: u64) -> f64 {
-        let piece = self.pieces.iter().find(|(_, to, ..)| ms <= *to).or(self.pieces.last());
-        piece.map_or(LEFT, |(from, to, start, stop, _)| {
-            let part = if to == from { 0.0 } else { float(ms.min(*to) - from) / float(to - from) };
-            start + (stop - start) * part
-        })
-    }
-
-    fn breaks(&self) -> Vec<Break> {
-        let cut = self.pieces.iter().filter(|piece| piece.4);
-        cut.map(|(from, to, start, stop, _)| Break {
-            from: *start,
-            to: *stop,
-            label: words::seconds(to - from),
-        })
-        .collect()
-    }
-
-    /// Round times that have room for their names.
-    fn ticks(&self) -> Vec<(f64, String)> {
-        const ROOM: f64 = 60.0;
-        let drawn = self.pieces.iter().filter(|piece| !piece.4);
-        let longest = drawn.clone().max_by(|a, b| (a.3 - a.2).total_cmp(&(b.3 - b.2)));
-        let scale =
-            longest.map_or(1.0, |(from, to, start, stop, _)| (stop - start) / float((to - from).max(1)));
-        let round = (0..9).flat_map(|power| [1, 2, 5].map(|digit| digit * 10_u64.pow(power)));
-        let step = round.into_iter().find(|step| float(*step) * scale >= ROOM).unwrap_or(u64::MAX);
-        let mut ticks: Vec<(f64, String)> = Vec::new();
-        for (from, to, ..) in drawn {
-            let first = from.div_ceil(step).saturating_mul(step);
-            let inside =
-                std::iter::successors(Some(first), |ms| ms.checked_add(step)).take_while(|ms| ms <= to);
-            for ms in inside {
-                let at = self.at(ms);
-                if ticks.last().is_none_or(|(last, _)| at - last >= ROOM) {
-                    ticks.push((at, words::bound(ms)));
-                }
-            }
-        }
-        ticks
-    }
-}
-
-/// Milliseconds as a coordinate; what a run lasts is far below the 2⁵³ that are exact.
-#[allow(clippy::cast_precision_loss)]
-fn float(ms: u64) -> f64 {
-    ms as f64
-}
-
 /// A lane before it has a place.
 struct Track {
     label: String,
-    /// From, to (absent: to the end), class, height as a part of the row, tip, text.
     spans: Vec<Span>,
     moments: Vec<(u64, String)>,
 }
 
+/// A state before it has a place: from when, to when (absent: to the end), as which part of the lane's height.
 struct Span {
     from: u64,
     to: Option<u64>,
@@ -218,7 +120,7 @@ impl Drawing {
         for step in result.steps.iter().filter(|s| s.outcome != StepOutcome::NotReached) {
             times.extend([step.started_ms, step.started_ms.saturating_add(step.duration_ms)]);
         }
-        let axis = Axis::new(&times);
+        let axis = Axis::new(&times, LEFT, RIGHT);
         let mut y = TOP;
         let mut groups = Vec::new();
         for (title, plural, tracks) in tracks(&seen) {
@@ -226,7 +128,11 @@ impl Drawing {
             groups.push(group);
         }
         Some(Self {
+            width: WIDTH,
             height: y + AXIS,
+            left: LEFT,
+            right: RIGHT,
+            bottom: y + 6.0,
             summary: summary(result, &groups),
             ticks: axis.ticks(),
             breaks: axis.breaks(),
@@ -234,23 +140,6 @@ impl Drawing {
             groups,
             cut,
         })
-    }
-
-    pub fn width(&self) -> f64 {
-        WIDTH
-    }
-
-    pub fn left(&self) -> f64 {
-        LEFT
-    }
-
-    pub fn right(&self) -> f64 {
-        RIGHT
-    }
-
-    /// Where the lanes end and the axis begins.
-    pub fn bottom(&self) -> f64 {
-        self.height - AXIS + 6.0
     }
 }
 
@@ -308,7 +197,7 @@ fn conditions(events: &[&TimelineEvent]) -> Vec<Track> {
         }
         let (class, part) = match value.split_whitespace().next() {
             Some("True") => ("good", 1.0),
-            Some("False") => ("warn", 0.7),
+            Some("False") => ("warn", 0.85),
             Some("Unknown") => ("dim", 0.4),
             _ => ("info", 1.0),
         };
@@ -337,28 +226,30 @@ fn life(name: &str, events: &[&TimelineEvent]) -> Track {
     let mut track = Track { label: name.to_owned(), spans: vec![], moments: vec![] };
     let mut leaving = false;
     for event in events {
-        let word = event.what.split_whitespace().next().unwrap_or_default();
-        leaving |= matches!(word, "tainted" | "deleting");
-        let state = match word {
-            "deleted" => None,
-            _ if leaving => Some(("leaving", 1.0)),
-            "Ready=True" | "Initialized=True" | "Running" => Some(("good", 1.0)),
-            "Ready=False" | "Ready=Unknown" => Some(("dim", 0.4)),
-            _ => Some(track.spans.last().map_or(("dim", 0.4), |last| (last.class, last.part))),
-        };
         track.moments.push((event.at_ms, event.what.clone()));
-        let same =
-            matches!((state, track.spans.last()), (Some((class, _)), Some(last)) if class == last.class);
-        if same {
+        let word = event.what.split_whitespace().next().unwrap_or_default();
+        let current = track.spans.last_mut().filter(|span| span.to.is_none());
+        if word == "deleted" {
+            leaving = false;
+            if let Some(span) = current {
+                span.to = Some(event.at_ms);
+            }
             continue;
         }
-        if let Some(last) = track.spans.last_mut() {
-            last.to.get_or_insert(event.at_ms);
+        leaving |= matches!(word, "tainted" | "deleting");
+        let (class, part) = match word {
+            _ if leaving => ("leaving", 1.0),
+            "Ready=True" | "Initialized=True" | "Running" => ("good", 1.0),
+            "Ready=False" | "Ready=Unknown" => ("dim", 0.4),
+            _ => current.as_ref().map_or(("dim", 0.4), |span| (span.class, span.part)),
+        };
+        match current {
+            Some(span) if span.class == class => continue,
+            Some(span) => span.to = Some(event.at_ms),
+            None => {}
         }
-        if let Some((class, part)) = state {
-            let (tip, text) = (event.what.clone(), String::new());
-            track.spans.push(Span { from: event.at_ms, to: None, class, part, tip, text });
-        }
+        let (tip, text) = (event.what.clone(), String::new());
+        track.spans.push(Span { from: event.at_ms, to: None, class, part, tip, text });
     }
     track
 }
@@ -381,7 +272,7 @@ fn place(
     let pitch = if roomy { ROW } else { COMPACT_ROW };
     let top = *y;
     *y += HEADING;
-    let end = axis.pieces.last().map_or(0, |piece| piece.1);
+    let end = axis.end();
     let rows = tracks
         .into_iter()
         .map(|track| {
@@ -421,19 +312,25 @@ fn place(
 
 /// The steps on the axis; those too near to each other share a number.
 fn steps(result: &ScenarioResult, axis: &Axis) -> Vec<StepMark> {
-    const ROOM: f64 = 22.0;
+    const ROOM: f64 = 26.0;
     let mut marks: Vec<(usize, StepMark)> = Vec::new();
     for step in result.steps.iter().filter(|s| s.outcome != StepOutcome::NotReached) {
         let at = axis.at(step.started_ms);
-        let failed = step.outcome == StepOutcome::Failed;
+        let failed = words::failed(step, result);
         let tip = format!("step {}: {}", step.number, step.title);
         match marks.last_mut() {
             Some((first, mark)) if at - mark.at < ROOM => {
                 mark.label = format!("{first}–{}", step.number);
+                mark.width = 30.0;
                 mark.tip = format!("{}; {tip}", mark.tip);
-                mark.failed |= failed;
+                if failed {
+                    (mark.at, mark.failed) = (at, true);
+                }
             }
-            _ => marks.push((step.number, StepMark { at, label: step.number.to_string(), tip, failed })),
+            _ => marks.push((
+                step.number,
+                StepMark { at, width: 20.0, label: step.number.to_string(), tip, failed },
+            )),
         }
     }
     marks.into_iter().map(|(_, mark)| mark).collect()
@@ -470,4 +367,129 @@ fn shortened(name: &str, most: usize) -> String {
     let head: String = name.chars().take(most / 2 - 1).collect();
     let tail: String = name.chars().skip(length - most / 2).collect();
     format!("{head}…{tail}")
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+    use crate::model::Outcome;
+    use crate::samples::scenario;
+
+    fn seen(at_ms: u64, lane: Lane, object: &str, what: &str) -> TimelineEvent {
+        TimelineEvent { at_ms, lane, object: object.into(), what: what.into() }
+    }
+
+    fn drawn(timeline: Vec<TimelineEvent>) -> Drawing {
+        let result =
+            ScenarioResult { timeline, duration_ms: 1_000, ..scenario("CB-ACT-001", Outcome::Passed) };
+        Drawing::new(&result).unwrap()
+    }
+
+    fn bars(row: &Row) -> Vec<(&str, &str)> {
+        row.bars.iter().map(|b| (b.class, b.tip.as_str())).collect()
+    }
+
+    #[test]
+    fn nothing_seen_is_no_drawing() {
+        let mut result = scenario("CB-ACT-001", Outcome::Passed);
+        assert!(Drawing::new(&result).is_none());
+        result.timeline = vec![seen(3, Lane::Step, "1", "apply")];
+        assert!(Drawing::new(&result).is_none());
+    }
+
+    #[test]
+    fn each_condition_is_a_lane_whose_bars_end_where_the_next_begins() {
+        let drawing = drawn(vec![
+            seen(10, Lane::Buffer, "web", "created"),
+            seen(20, Lane::Buffer, "web", "Provisioning=False RequiresNewCapacity"),
+            seen(30, Lane::Buffer, "web", "replicas=3"),
+            seen(700, Lane::Buffer, "web", "Provisioning=True FitsExistingCapacity"),
+            seen(900, Lane::Buffer, "web", "deleted"),
+        ]);
+        let group = &drawing.groups[0];
+        let labels: Vec<_> = group.rows.iter().map(|r| r.label.clone().unwrap()).collect();
+        assert_eq!(labels, ["object", "Provisioning", "replicas"]);
+        let provisioning = &group.rows[1];
+        assert_eq!(
+            bars(provisioning),
+            [
+                ("warn", "Provisioning=False RequiresNewCapacity from 0.020 s"),
+                ("good", "Provisioning=True FitsExistingCapacity from 0.70 s"),
+            ]
+        );
+        let ends: Vec<f64> = provisioning.bars.iter().map(|b| b.from + b.width).collect();
+        assert!((ends[0] - provisioning.bars[1].from).abs() < 0.01);
+        assert!(ends[1] < RIGHT, "a deleted buffer has no condition");
+        assert_eq!(provisioning.bars[0].text.as_deref(), Some("False RequiresNewCapacity"));
+        assert_eq!(bars(&group.rows[2]), [("info", "replicas=3 from 0.030 s")]);
+    }
+
+    #[rstest]
+    #[case::claim(
+        Lane::Claim,
+        &["created", "Launched=True", "Registered=True", "Initialized=True", "deleting", "deleted"],
+        &["dim", "good", "leaving"]
+    )]
+    #[case::node_that_comes_and_goes(
+        Lane::Node,
+        &["created", "Ready=True KubeletReady", "Ready=Unknown NodeStatusUnknown", "Ready=True KubeletReady"],
+        &["dim", "good", "dim", "good"]
+    )]
+    #[case::leaving_is_for_good(Lane::Node, &["Ready=True", "tainted", "Ready=True", "deleted"], &["good", "leaving"])]
+    #[case::born_again_under_its_name(Lane::Node, &["Ready=True", "deleted", "created"], &["good", "dim"])]
+    #[case::pod(Lane::Pod, &["created", "bound", "Running", "deleting", "deleted"], &["dim", "good", "leaving"])]
+    fn lives(#[case] lane: Lane, #[case] events: &[&str], #[case] expected: &[&str]) {
+        let timeline =
+            events.iter().zip(0..).map(|(what, i)| seen(i * 100, lane, "one", what)).collect::<Vec<_>>();
+        let drawing = drawn(timeline);
+        let row = &drawing.groups[0].rows[0];
+        let classes: Vec<_> = row.bars.iter().map(|b| b.class).collect();
+        assert_eq!(classes, expected);
+        assert_eq!(row.marks.len(), events.len());
+        let gone = events.last() == Some(&"deleted");
+        let last = row.bars.last().unwrap();
+        assert_eq!(last.from + last.width < RIGHT - 0.01, gone);
+    }
+
+    #[rstest]
+    #[case(3, true, 3, &[])]
+    #[case(30, false, 30, &[])]
+    #[case(100, false, 60, &["40 of 100 nodes are not drawn."])]
+    fn many_nodes(#[case] n: usize, #[case] named: bool, #[case] rows: usize, #[case] cut: &[&str]) {
+        let timeline = (0..n).map(|i| seen(5, Lane::Node, &format!("node-{i}"), "created")).collect();
+        let drawing = drawn(timeline);
+        assert_eq!(drawing.groups[0].title, format!("Nodes ({n})"));
+        assert_eq!(drawing.groups[0].rows.len(), rows);
+        assert!(drawing.groups[0].rows.iter().all(|r| r.label.is_some() == named));
+        assert_eq!(drawing.cut, cut);
+        assert!(drawing.height < 500.0);
+    }
+
+    #[test]
+    fn more_events_than_can_be_drawn_are_counted() {
+        let timeline = (0..2_500).map(|i| seen(i, Lane::Node, "one", "Ready=True")).collect();
+        assert_eq!(drawn(timeline).cut, ["500 later events are not drawn."]);
+    }
+
+    #[test]
+    fn steps_that_begin_together_share_a_number() {
+        let mut result = scenario("CB-ACT-001", Outcome::Nonconformant);
+        result.duration_ms = 1_000;
+        result.timeline = (0..20).map(|i| seen(i * 50, Lane::Node, "one", "created")).collect();
+        let step = result.steps.remove(0);
+        for (number, started_ms) in [(1, 0), (2, 4), (3, 8), (4, 600)] {
+            result.steps.push(crate::model::StepResult { number, started_ms, ..step.clone() });
+        }
+        let labels: Vec<_> = Drawing::new(&result).unwrap().steps.into_iter().map(|s| s.label).collect();
+        assert_eq!(labels, ["1–3", "4"]);
+    }
+
+    #[rstest]
+    #[case("short", "short")]
+    #[case("a-name-that-is-much-too-long-0042", "a-name-that-…too-long-0042")]
+    fn names(#[case] name: &str, #[case] expected: &str) {
+        assert_eq!(shortened(name, 26), expected);
+    }
 }

@@ -8,76 +8,63 @@ impl Report {
     #[must_use]
     pub fn to_markdown(&self) -> String {
         let headline = words::headline(self);
-        let mut out = format!(
-            "## {} CapacityBuffer conformance: {}\n\n{}. {} {}.\n",
-            headline.sign,
-            headline.word,
-            escaped(&words::subject(self)),
-            words::scope(self),
-            words::totals_line(self)
-        );
+        let mut lines = vec![
+            format!("## {} CapacityBuffer conformance: {}\n", headline.sign, headline.word),
+            format!(
+                "{}. {} {}.\n",
+                escaped(&words::subject(self)),
+                words::scope(self),
+                words::totals_line(self)
+            ),
+        ];
         if !self.profiles.is_empty() {
-            out += "\n| Profile | Verdict |\n| --- | --- |\n";
+            lines.push("| Profile | Verdict |\n| --- | --- |".to_owned());
         }
         for (profile, verdict) in &self.profiles {
             let look = words::profile_verdict(*verdict);
-            out += &format!("| {} | {} {} |\n", words::profile(*profile), look.sign, look.word);
+            lines.push(format!("| {} | {} {} |", words::profile(*profile), look.sign, look.word));
         }
         for incident in &self.incidents {
-            out += &format!("\n> {}\n", escaped(&incident.message));
+            lines.push(format!("\n> {}", escaped(&incident.message)));
         }
         if !self.leaks.is_empty() {
-            out += "\nLeft behind:\n\n";
+            lines.push("\nLeft behind:\n".to_owned());
         }
         for leak in &self.leaks {
-            out += &format!(
-                "* {} {} (by {})\n",
-                escaped(&leak.kind),
-                escaped(&leak.name),
-                escaped(&leak.scenario)
-            );
+            lines.push(format!("* {}", escaped(&words::leak(leak))));
         }
-        let bad: Vec<_> =
-            words::shown(self).filter(|r| words::outcome(r.outcome).tone == Tone::Bad).collect();
-        if !bad.is_empty() {
-            out += "\n### Violations\n";
+        let bad = |result: &&ScenarioResult| words::outcome(result.outcome).tone == Tone::Bad;
+        if words::shown(self).any(|result| bad(&result)) {
+            lines.push("\n### Violations".to_owned());
         }
-        for result in bad {
-            out += &violations(result, self);
+        for result in words::shown(self).filter(bad) {
+            lines.extend(violations(result, self));
         }
-        out += &format!(
+        lines.push(format!(
             "\n<details><summary>All {}</summary>\n\n\
-             | Scenario | Case | Verdict | Measured waits | Why |\n| --- | --- | --- | --- | --- |\n",
+             | Scenario | Case | Verdict | Measured waits | Why |\n| --- | --- | --- | --- | --- |",
             words::count(words::shown(self).count(), "result")
-        );
-        for result in words::shown(self) {
-            out += &row(result, self);
-        }
-        out += "\n</details>\n";
-        out
+        ));
+        lines.extend(words::shown(self).map(|result| row(result, self)));
+        lines.push("\n</details>\n".to_owned());
+        lines.join("\n")
     }
 }
 
-fn violations(result: &ScenarioResult, report: &Report) -> String {
+fn violations(result: &ScenarioResult, report: &Report) -> Vec<String> {
     let aside = words::aside(result, report).map(|a| format!(" ({a})")).unwrap_or_default();
-    let mut out = format!("\n**{}**{aside}: {}\n", escaped(&words::name(result)), escaped(&result.title));
+    let name = escaped(&words::name(result));
+    let mut lines = vec![format!("\n**{name}**{aside}: {}", escaped(&result.title))];
     for violation in &result.violations {
-        out += &format!(
-            "\n* step {}, {}: wanted {}; seen {}; {}\n",
-            violation.step,
-            escaped(&violation.req),
-            escaped(&violation.wanted),
-            escaped(&violation.observed),
-            escaped(&violation.history)
-        );
+        lines.push(format!("\n* {}", escaped(&words::violation(violation))));
         if let Some(diff) = &violation.diff {
             // A fence longer than any run of backticks inside cannot be closed from inside.
             let longest = diff.split(|c| c != '`').map(str::len).max().unwrap_or(0);
             let fence = "`".repeat(longest.max(2) + 1);
-            out += &format!("\n{fence}diff\n{}\n{fence}\n", diff.trim_end());
+            lines.push(format!("\n{fence}diff\n{}\n{fence}", diff.trim_end()));
         }
     }
-    out
+    lines
 }
 
 fn row(result: &ScenarioResult, report: &Report) -> String {
@@ -85,7 +72,7 @@ fn row(result: &ScenarioResult, report: &Report) -> String {
     let aside = words::aside(result, report).map(|a| format!(", {a}")).unwrap_or_default();
     let waits: Vec<String> = words::measured(result).iter().map(|m| escaped(&m.to_string())).collect();
     format!(
-        "| {} | {} | {} {}{aside} | {} | {} |\n",
+        "| {} | {} | {} {}{aside} | {} | {} |",
         escaped(&format!("{} {}", result.id, result.name)),
         escaped(result.case.as_deref().unwrap_or_default()),
         look.sign,

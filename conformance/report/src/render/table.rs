@@ -1,7 +1,5 @@
 //! The table for a terminal.
 
-use std::fmt::Write as _;
-
 use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
 use comfy_table::{ColumnConstraint, ContentArrangement, LineStyle, Row, Table};
 
@@ -22,45 +20,38 @@ impl Report {
     /// The report as a table: each result with its measured waits, what went wrong, totals, verdicts.
     #[must_use]
     pub fn to_table(&self, style: TableStyle) -> String {
-        let i = &self.suite;
-        let mut out = format!("{} {}: {}\n", i.name, i.version, words::subject(self));
         let (suite, own): (Vec<_>, Vec<_>) = words::shown(self).partition(|r| r.catalogue);
+        let mut lines = vec![format!("{} {}: {}", self.suite.name, self.suite.version, words::subject(self))];
         if !suite.is_empty() {
-            out += &format!("\n{}\n", grid(&suite, self, style));
+            lines.extend([String::new(), grid(&suite, self, style)]);
         }
         if !own.is_empty() {
-            out += &format!("\nOwn scenarios, never part of the verdict\n{}\n", grid(&own, self, style));
+            lines.push("\nOwn scenarios, never part of the verdict".to_owned());
+            lines.push(grid(&own, self, style));
         }
         for result in words::shown(self).filter(|r| verdict::ran(r.outcome) && r.outcome != Outcome::Passed) {
-            out += &problem(result);
+            lines.extend(problem(result));
         }
-        out.push('\n');
+        lines.push(String::new());
         for incident in &self.incidents {
-            out += &format!("Incident  {}\n", words::one_line(&incident.message));
+            lines.push(format!("Incident  {}", words::one_line(&incident.message)));
         }
         for leak in &self.leaks {
-            let name = match &leak.namespace {
-                Some(namespace) => format!("{namespace}/{}", leak.name),
-                None => leak.name.clone(),
-            };
-            out += &format!("Leak      {} {name}, made by {}\n", leak.kind, leak.scenario);
+            lines.push(format!("Leak      {}", words::leak(leak)));
         }
-        let all = words::shown(self).count();
-        out += &format!("Totals    {}: {}\n", words::count(all, "result"), words::totals_line(self));
+        let all = words::count(words::shown(self).count(), "result");
+        lines.push(format!("Totals    {all}: {}", words::totals_line(self)));
         for (profile, verdict) in &self.profiles {
-            let look = words::profile_verdict(*verdict);
-            let name = words::profile(*profile);
-            out += &format!("Profile   {name:<14} {}\n", painted(look, style.colour));
+            let verdict = painted(words::profile_verdict(*verdict), style.colour);
+            lines.push(format!("Profile   {:<14} {verdict}", words::profile(*profile)));
         }
-        let headline = words::headline(self);
-        let _ = writeln!(
-            out,
-            "Verdict   {}, exit code {}. {}",
-            painted(headline, style.colour),
+        lines.push(format!(
+            "Verdict   {}, exit code {}. {}\n",
+            painted(words::headline(self), style.colour),
             self.exit_code,
             words::scope(self)
-        );
-        out
+        ));
+        lines.join("\n")
     }
 }
 
@@ -105,32 +96,24 @@ fn grid(results: &[&ScenarioResult], report: &Report, style: TableStyle) -> Stri
     if let Some(verdict) = table.column_mut(usize::from(cases) + 1) {
         verdict.set_constraint(ColumnConstraint::ContentWidth);
     }
-    let text = table.lines().map(|line| line.trim_end().to_owned() + "\n").collect::<String>();
-    let text = text.trim_end().to_owned();
+    let text: Vec<String> = table.lines().map(|line| line.trim_end().to_owned()).collect();
+    let text = text.join("\n");
     if style.colour { paint(text) } else { text }
 }
 
 /// Why a result is not good.
-fn problem(result: &ScenarioResult) -> String {
-    let mut out = format!("\n{}: {}\n", words::name(result), words::outcome(result.outcome).word);
+fn problem(result: &ScenarioResult) -> Vec<String> {
+    let mut lines = vec![format!("\n{}: {}", words::name(result), words::outcome(result.outcome).word)];
     // The violations say the same in more words.
     if let Some(reason) = result.reason.as_ref().filter(|_| result.violations.is_empty()) {
-        out += &format!("  {}\n", words::one_line(reason));
+        lines.push(format!("  {}", words::one_line(reason)));
     }
     for violation in &result.violations {
-        out += &format!(
-            "  step {} ({}): wanted {}; seen {}; {}\n",
-            violation.step,
-            words::one_line(&violation.req),
-            words::one_line(&violation.wanted),
-            words::one_line(&violation.observed),
-            words::one_line(&violation.history)
-        );
-        for line in violation.diff.iter().flat_map(|diff| diff.lines()) {
-            out += &format!("    {}\n", line.replace(char::is_control, " ").trim_end());
-        }
+        lines.push(format!("  {}", words::violation(violation)));
+        let diff = violation.diff.iter().flat_map(|diff| diff.lines());
+        lines.extend(diff.map(|line| format!("    {}", line.replace(char::is_control, " ").trim_end())));
     }
-    out
+    lines
 }
 
 /// Colours the verdicts in a table that is already laid out, so that colours never change the layout.

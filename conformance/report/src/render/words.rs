@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::model::{
-    Lane, Level, Outcome, Profile, ProfileVerdict, Report, ScenarioResult, Scope, StepOutcome, StepResult,
-    WaitResult,
+    Lane, Leak, Level, Outcome, Profile, ProfileVerdict, Report, ScenarioResult, Scope, StepOutcome,
+    StepResult, Violation, WaitResult,
 };
 use crate::verdict::{self, RunVerdict};
 
@@ -67,13 +67,21 @@ pub const fn outcome(outcome: Outcome) -> Look {
     }
 }
 
-pub const fn step(outcome: StepOutcome) -> Look {
-    match outcome {
+/// A step of a result. What did not hold in a scenario that passed is of a row that is only recorded.
+pub fn step(step: &StepResult, result: &ScenarioResult) -> Look {
+    match step.outcome {
         StepOutcome::Passed => look("passed", "✔", Tone::Good),
-        StepOutcome::Failed => look("failed", "✘", Tone::Bad),
+        StepOutcome::Failed if failed(step, result) => look("failed", "✘", Tone::Bad),
+        StepOutcome::Failed => look("recorded", "!", Tone::Dim),
         StepOutcome::Skipped => look("skipped", "–", Tone::Dim),
         StepOutcome::NotReached => look("not reached", "·", Tone::Dim),
     }
+}
+
+/// Whether a step did not hold and that matters.
+pub fn failed(step: &StepResult, result: &ScenarioResult) -> bool {
+    let passed = matches!(result.outcome, Outcome::Passed | Outcome::Flaky);
+    step.outcome == StepOutcome::Failed && !(passed && step.req.is_some())
 }
 
 pub const fn profile_verdict(verdict: ProfileVerdict) -> Look {
@@ -262,9 +270,9 @@ impl std::fmt::Display for Measured<'_> {
 pub fn measured(result: &ScenarioResult) -> Vec<Measured<'_>> {
     let mut all: Vec<Measured> = Vec::new();
     let reached = |step: &&StepResult| matches!(step.outcome, StepOutcome::Passed | StepOutcome::Failed);
-    for StepResult { wait, outcome, .. } in result.steps.iter().filter(reached) {
-        let Some(wait) = wait else { continue };
-        let failed = *outcome == StepOutcome::Failed;
+    for step in result.steps.iter().filter(reached) {
+        let Some(wait) = &step.wait else { continue };
+        let failed = failed(step, result);
         match all.iter_mut().find(|m| m.wait.name == wait.name) {
             Some(known) => {
                 known.times += 1;
@@ -283,6 +291,18 @@ pub fn measured(result: &ScenarioResult) -> Vec<Measured<'_>> {
 pub fn name(result: &ScenarioResult) -> String {
     let case = result.case.as_ref().map(|case| format!(" {case}")).unwrap_or_default();
     one_line(&format!("{} {}{case}", result.id, result.name))
+}
+
+/// Wanted, seen and since when, as one sentence.
+pub fn violation(violation: &Violation) -> String {
+    let Violation { req, step, wanted, observed, history, .. } = violation;
+    one_line(&format!("step {step} ({req}): wanted {wanted}; seen {observed}; {history}"))
+}
+
+/// What was left behind, and by whom.
+pub fn leak(leak: &Leak) -> String {
+    let namespace = leak.namespace.as_ref().map(|n| format!("{n}/")).unwrap_or_default();
+    one_line(&format!("{} {namespace}{}, made by {}", leak.kind, leak.name, leak.scenario))
 }
 
 /// Text that came from outside on one line and without control characters.
@@ -350,7 +370,7 @@ mod tests {
         "provision 0.90 s, longest of 2 (limit none, patience 60 s) failed"
     )]
     fn waits(#[case] steps: &[(u64, Option<u64>, bool, StepOutcome)], #[case] expected: &str) {
-        let mut result = scenario("CB-ACT-001", Outcome::Passed);
+        let mut result = scenario("CB-ACT-001", Outcome::Nonconformant);
         let step = result.steps.remove(0);
         for &(elapsed_ms, limit_ms, slow, outcome) in steps {
             let wait =
@@ -359,6 +379,18 @@ mod tests {
         }
         let all: Vec<String> = measured(&result).iter().map(ToString::to_string).collect();
         assert_eq!(all, [expected]);
+    }
+
+    #[rstest]
+    #[case::violated(Outcome::Nonconformant, Some("H2"), "failed")]
+    #[case::only_recorded(Outcome::Passed, Some("H2"), "recorded")]
+    #[case::unmarked(Outcome::Passed, None, "failed")]
+    fn steps_that_did_not_hold(#[case] outcome: Outcome, #[case] req: Option<&str>, #[case] word: &str) {
+        let mut result = scenario("CB-ACT-001", outcome);
+        result.steps[0].outcome = StepOutcome::Failed;
+        result.steps[0].req = req.map(Into::into);
+        assert_eq!(step(&result.steps[0], &result).word, word);
+        assert_eq!(measured(&result)[0].mark(), (word == "failed").then_some("failed"));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::{
         cluster::{delete_params, labelled},
         context::Context,
         outcome::Failure,
-        wait::{Missed, Unmet},
+        wait::Missed,
         world::Key,
     },
     scenario::{Create, Delete, Isolation, Manifests, Patch, Propagation, Scale, Subresource, Update},
@@ -24,7 +24,7 @@ pub(super) async fn apply(context: &Context, manifests: &Manifests) -> Held {
 }
 
 /// Creates, or sees the server refuse. What a server refuses or accepts is the subject's doing: its CRD is being judged.
-pub(super) async fn create(context: &Context, create: &Create) -> Held {
+pub(super) async fn create(context: &mut Context, create: &Create) -> Held {
     let key = context.key(&create.resource.target).await?;
     let body = labelled(create.resource.body.clone(), &key, &context.scope.run, &context.scope.scenario);
     context.remember(&key);
@@ -36,17 +36,24 @@ pub(super) async fn create(context: &Context, create: &Create) -> Held {
         },
     };
     let expected = create.rejected.as_ref().map(|rejected| rejected.status);
+    let optional = create.rejected.as_ref().is_some_and(|rejected| rejected.optional);
     match (expected, answer) {
         (None, None) => Ok(None),
-        (Some(expected), Some((status, _))) if status == expected => Ok(None),
+        (Some(_), None) if optional => Ok(None),
+        (Some(expected), Some((status, _))) if status == expected => {
+            context.settled = optional;
+            Ok(None)
+        }
         (expected, answer) => {
             let wanted = expected.map_or_else(
                 || format!("{key} is accepted"),
-                |status| format!("{key} is refused with status {status}"),
+                |status| {
+                    let or = if optional { ", or accepted" } else { "" };
+                    format!("{key} is refused with status {status}{or}")
+                },
             );
             let seen = answer.map_or_else(|| "it was accepted".to_owned(), |(_, detail)| detail);
-            let missed = Missed { last: Unmet::new(seen), ..Missed::default() };
-            Err(Failure::Unmet { wanted, missed })
+            Err(Failure::Unmet { wanted, missed: Missed::at_once(seen) })
         }
     }
 }

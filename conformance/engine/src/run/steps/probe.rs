@@ -18,7 +18,7 @@ use serde_json::json;
 use super::Held;
 use crate::{
     run::{
-        capacity::{Buffer, target},
+        capacity::{Buffer, nodes, target},
         context::Context,
         oracle::{NotJudged, fit, state},
         outcome::Failure,
@@ -31,6 +31,8 @@ use crate::{
 
 /// Image of pods whose template names none.
 const IMAGE: &str = "registry.k8s.io/pause:3.10";
+/// Most pods of a probe: a subject can put any number into a status.
+const MOST: u64 = 2_000;
 /// Requests in flight.
 const AT_ONCE: usize = 16;
 /// Most characters of the buffer's name in the names of its pods.
@@ -46,10 +48,11 @@ pub(super) async fn probe(context: &Context, step: &Probe, within: Option<Wait>)
             .read(|state| buffer.replicas(state))
             .ok_or_else(|| Failure::Broken(format!("status.replicas of {} is not set", buffer.key)))?,
     };
-    let recorded: BTreeMap<String, String> = context.world.read(|state| {
-        let matching = state.nodes().filter(|node| fit::excluded(&spec, node).is_none());
-        matching.map(|node| (node.name.clone(), node.uid.clone())).collect()
-    });
+    if count > MOST {
+        return Err(Failure::Broken(format!("{count} pods are more than a probe makes, which are {MOST}")));
+    }
+    let there = nodes(context).await?.into_iter().filter(|node| fit::excluded(&spec, node).is_none());
+    let recorded: BTreeMap<String, String> = there.map(|node| (node.name, node.uid)).collect();
     let wanted = format!("{count} pods of {} bound to {} nodes that were there", buffer.key, recorded.len());
 
     // without a node the pods would have no affinity at all, and be bound anywhere

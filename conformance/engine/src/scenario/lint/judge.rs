@@ -18,7 +18,13 @@ use crate::{
     words::{did_you_mean, nearest},
 };
 
-pub(super) fn check(scenario: &Scenario, root: &Node, bound: &[Vec<Bound<'_>>], faults: &mut Faults<'_>) {
+pub(super) fn check(
+    scenario: &Scenario,
+    root: &Node,
+    bound: &[Vec<Bound<'_>>],
+    complete: bool,
+    faults: &mut Faults<'_>,
+) {
     let mut judged = false;
     for step in bound.iter().flatten() {
         let keys = step.step.judge();
@@ -33,7 +39,7 @@ pub(super) fn check(scenario: &Scenario, root: &Node, bound: &[Vec<Bound<'_>>], 
         wait(step, keys, faults);
         content(step, faults);
     }
-    if !judged && scenario.level != Level::Provisional {
+    if complete && !judged && scenario.level != Level::Provisional {
         faults.add(
             root.get("spec").map_or(root.at, |spec| spec.key_at("steps")),
             "no step with a `req` is for everybody who runs it: the scenario could not fail",
@@ -141,7 +147,10 @@ fn cel_problem(expression: &str) -> Option<String> {
     let program = match Program::compile(expression) {
         Ok(program) => program,
         Err(errors) => {
-            let first = errors.errors.first().map_or_else(|| errors.to_string(), |error| error.msg.clone());
+            let all = errors.to_string();
+            let first = errors.errors.first().map_or(all.as_str(), |error| error.msg.as_str());
+            // the parser lists every token that it would have taken
+            let first = first.split_once(" expecting ").map_or(first, |(found, _)| found);
             return Some(format!("not a CEL expression: {first}"));
         }
     };

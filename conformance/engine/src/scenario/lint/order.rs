@@ -14,17 +14,22 @@ use crate::{
     words::{did_you_mean, nearest},
 };
 
-pub(super) fn check(scenario: &Scenario, bound: &[Vec<Bound<'_>>], faults: &mut Faults<'_>) {
+pub(super) fn check(scenario: &Scenario, bound: &[Vec<Bound<'_>>], complete: bool, faults: &mut Faults<'_>) {
     let mut cases: BTreeSet<Option<&str>> = bound.iter().flatten().map(|step| step.case).collect();
     if cases.is_empty() {
         cases.insert(None);
     }
     for case in cases {
-        of_case(scenario, bound.iter().flatten().filter(|step| step.case == case), faults);
+        of_case(scenario, bound.iter().flatten().filter(|step| step.case == case), complete, faults);
     }
 }
 
-fn of_case<'a>(scenario: &Scenario, steps: impl Iterator<Item = &'a Bound<'a>>, faults: &mut Faults<'_>) {
+fn of_case<'a>(
+    scenario: &Scenario,
+    steps: impl Iterator<Item = &'a Bound<'a>>,
+    complete: bool,
+    faults: &mut Faults<'_>,
+) {
     let mut buffers = BTreeSet::new();
     let mut marks = BTreeSet::new();
     for step in steps {
@@ -34,7 +39,11 @@ fn of_case<'a>(scenario: &Scenario, steps: impl Iterator<Item = &'a Bound<'a>>, 
                 if !buffers.contains(name) {
                     let item = node.get("buffers").and_then(|list| list.items().get(index));
                     let at = item.map_or_else(|| place(node, &["buffer"]), |item| item.at);
-                    let hint = did_you_mean(nearest(name, buffers.iter().map(String::as_str)));
+                    let near = nearest(name, buffers.iter().map(String::as_str));
+                    if near.is_none() && !complete {
+                        continue;
+                    }
+                    let hint = did_you_mean(near);
                     faults.add(
                         at,
                         in_case(step, format!("no step before this one makes the buffer `{name}`{hint}")),
@@ -61,7 +70,11 @@ fn of_case<'a>(scenario: &Scenario, steps: impl Iterator<Item = &'a Bound<'a>>, 
                 if let Some(mark) = &assert.since
                     && !marks.contains(mark)
                 {
-                    let hint = did_you_mean(nearest(mark, marks.iter().map(String::as_str)));
+                    let near = nearest(mark, marks.iter().map(String::as_str));
+                    if near.is_none() && !complete {
+                        continue;
+                    }
+                    let hint = did_you_mean(near);
                     let message = format!("no step before this one sets the mark `{mark}`{hint}");
                     faults.add(place(node, &["since"]), in_case(step, message));
                 }
