@@ -21,6 +21,9 @@ pub enum Error {
     /// A part of the cloud ended that never should.
     #[error("a part of the cloud broke down")]
     Broken(#[source] tokio::task::JoinError),
+    /// A part of the cloud came to its end; the log says why.
+    #[error("a part of the cloud has ended")]
+    Ended,
     /// A request failed.
     #[error("{doing}")]
     Api {

@@ -98,6 +98,8 @@ pub enum Step {
     Wait(Duration),
     /// The node takes the pod: patch its status, and count what it holds.
     Start(Held, Value),
+    /// The node refuses the pod, if it really is as it was seen: patch its status.
+    Reject(Value),
     /// Patch its status.
     Patch(Value),
     /// Its containers have ended: remove the object.
@@ -124,7 +126,7 @@ pub fn decide(pod: &Pod, place: Place, now: Timestamp) -> Step {
     if !started {
         return match admit(pod, place.node, place.others) {
             Ok(held) => Step::Start(held, status::starting(pod, place.host_ip, now)),
-            Err(Rejection { reason, message }) => Step::Patch(status::rejected(pod, &reason, &message, now)),
+            Err(Rejection { reason, message }) => Step::Reject(status::rejected(pod, &reason, &message, now)),
         };
     }
     if phase != "Running" {
@@ -245,7 +247,7 @@ mod tests {
         for _ in 0..10 {
             let step = next(&pod, second);
             match &step {
-                Step::Start(_, patch) | Step::Patch(patch) => pod = apply(&pod, patch),
+                Step::Start(_, patch) | Step::Reject(patch) | Step::Patch(patch) => pod = apply(&pod, patch),
                 _ => return (phases, pod, step),
             }
             phases.push(pod.status.clone().and_then(|s| s.phase).expect("a phase"));

@@ -142,7 +142,7 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), Error> {
     tokio::select! {
         () = stop.cancelled() => Ok(()),
         Some(ended) = parts.join_next() => match ended {
-            Ok(()) => Ok(()),
+            Ok(()) => Err(Error::Ended),
             Err(error) => Err(Error::Broken(error)),
         },
     }
