@@ -80,30 +80,31 @@ impl<'a> Needs<'a> {
     }
 
     /// How many copies rules other than resources allow on one node, beside the pods that are there (shape and number).
-    pub fn room_beside<'p>(&self, there: impl Iterator<Item = (&'p PodShape, u64)> + Clone) -> u64 {
+    #[must_use]
+    pub fn room_beside(&self, there: &[(&PodShape, u64)]) -> u64 {
         let mut room = u64::MAX;
         if !self.shape.host_ports.is_empty() {
-            if there.clone().any(|(other, _)| ports_collide(self.shape, other)) {
+            if there.iter().any(|(other, _)| ports_collide(self.shape, other)) {
                 return 0;
             }
             room = 1;
         }
         for term in own_terms(self.shape) {
-            if there.clone().any(|(other, _)| term_selects(term, self.shape, other)) {
+            if there.iter().any(|(other, _)| term_selects(term, self.shape, other)) {
                 return 0;
             }
             if term_selects(term, self.shape, self.shape) {
                 room = 1;
             }
         }
-        if there.clone().any(|(other, _)| {
+        if there.iter().any(|(other, _)| {
             own_terms(other).any(|term| on_host(&term.topology_key) && term_selects(term, other, self.shape))
         }) {
             return 0;
         }
         for spread in self.shape.topology_spread.iter().filter(|spread| is_hard(spread)) {
             let matching: u64 = there
-                .clone()
+                .iter()
                 .filter(|(other, _)| spread_counts(spread, self.shape, other))
                 .map(|(_, n)| n)
                 .sum();

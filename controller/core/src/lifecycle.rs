@@ -15,7 +15,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{api::core::v1::Taint, apimachinery::pkg::apis::meta::v1::Condition};
 
 use crate::{
-    amounts,
+    amounts, claims,
     conditions::{Wanted, find, is_true, same},
     disrupt, fit,
     index::{ClaimView, Index, NodeView},
@@ -176,7 +176,7 @@ fn register(node: &NodeView<'_>, claim: &Claim, draft: &mut Draft) {
         }
     }
     change.set_labels.insert(REGISTERED.to_owned(), "true".to_owned());
-    for (key, value) in &claim.annotations {
+    for (key, value) in claim.annotations.iter().filter(|(key, _)| *key != claims::BOUGHT_FOR) {
         if node.node.annotations.get(key) != Some(value) {
             change.set_annotations.insert(key.clone(), value.clone());
         }

@@ -7,14 +7,13 @@ use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::Taint, apimachinery::pkg::apis::meta::v1::Condition};
 
 use crate::{
+    assign::{Assignment, assign},
     buffers::{self, Active},
-    claims::Market,
     demand::{Group, Source, demand},
     disrupt,
-    fit::Needs,
     index::Index,
     lifecycle,
-    place::{self, Daemon, Outcome},
+    place::{self, Outcome},
     pools,
     snapshot::{Labels, ObjectKey, Snapshot},
 };
@@ -202,19 +201,8 @@ pub fn plan(snapshot: &Snapshot, settings: Settings, now: Timestamp) -> Plan {
     });
     let groups = demand(&index, &leaving.nodes, chunks);
 
-    let daemons = Daemon::all(&index.daemons);
-    let mut rooms = place::rooms(&index, &leaving, &daemons);
-    let mut market = Market::new(&index, &leaving, &daemons);
-    let repelling = place::repelling(&index, &leaving);
-    let mut outcomes = Vec::with_capacity(groups.len());
-    for (at, group) in groups.iter().enumerate() {
-        let needs = Needs::new(group.shape, &repelling);
-        let mut outcome = Outcome::default();
-        let left = place::place(&mut rooms, at, &needs, group.count, &mut outcome);
-        market.buy(group, &needs, left, &mut outcome);
-        outcomes.push(outcome);
-    }
-    draft.plan.create = market.into_claims();
+    let Assignment { rooms, outcomes, create, .. } = assign(&index, &leaving, &groups);
+    draft.plan.create = create;
     if let Some(time) = place::next_deadline(&index, &leaving) {
         draft.wake(time);
     }
