@@ -83,21 +83,23 @@ impl Scenario {
 }
 
 impl Implementation {
-    /// The first of its pools that has what is needed, or what the nearest one lacks.
+    /// The first of its pools that has what is needed, or what the last one lacks.
     pub fn pool_for(&self, needs: &Needs) -> Result<&Pool, String> {
-        let mut lacks = "the implementation declares no pool".to_owned();
-        for pool in &self.pools {
+        let lacks = |pool: &Pool| {
             if needs.nodes > pool.max_nodes {
-                lacks = format!("it needs {} nodes, and a pool has at most {}", needs.nodes, pool.max_nodes);
+                Some(format!("it needs {} nodes, and a pool has at most {}", needs.nodes, pool.max_nodes))
             } else if needs.unique_hostnames && !pool.unique_hostnames {
-                lacks = "it needs nodes with host names of their own".to_owned();
+                Some("it needs nodes with host names of their own".to_owned())
             } else if needs.limits_settable && !pool.limits_settable {
-                lacks = "it needs a pool that takes limits".to_owned();
+                Some("it needs a pool that takes limits".to_owned())
             } else {
-                return Ok(pool);
+                None
             }
-        }
-        Err(lacks)
+        };
+        self.pools.iter().find(|pool| lacks(pool).is_none()).ok_or_else(|| {
+            let last = self.pools.last().and_then(lacks);
+            last.unwrap_or_else(|| "the implementation declares no pool".to_owned())
+        })
     }
 }
 

@@ -1,5 +1,7 @@
 //! Declarations of implementations: what is read, and what is refused with which message.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests")]
+
 use std::{fs, path::Path};
 
 use conformance_engine::{

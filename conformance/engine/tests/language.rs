@@ -1,5 +1,7 @@
 //! What a scenario is after it was read: head, outline, and the steps of each case.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests")]
+
 use conformance_engine::{
     catalogue::Catalogue,
     implementation::{Dialect, Shape},

@@ -194,9 +194,10 @@ impl<'de> de::Deserializer<'de> for &'de Node {
     ) -> Result<V::Value, Fault> {
         let result = match &self.kind {
             Kind::Text(text) => Word(text).deserialize_enum(name, variants, visitor),
-            Kind::Map(entries) => match entries.as_slice() {
-                [(key, value)] => visitor.visit_enum(Variant { name, key, value }),
-                _ => {
+            Kind::Map(entries) => {
+                if let [(key, value)] = entries.as_slice() {
+                    visitor.visit_enum(Variant { name, key, value })
+                } else {
                     let keys: Vec<_> = entries.iter().map(|(key, _)| format!("`{}`", key.text)).collect();
                     let found = if keys.is_empty() { "none".to_owned() } else { keys.join(", ") };
                     Err(Fault {
@@ -204,7 +205,7 @@ impl<'de> de::Deserializer<'de> for &'de Node {
                         message: format!("expected exactly one {}, found {found}", noun(name)),
                     })
                 }
-            },
+            }
             // the visitor says what it expected
             _ => return self.deserialize_any(visitor),
         };
