@@ -54,10 +54,7 @@ pub fn lint(paths: &[PathBuf]) -> Result<usize, Failure> {
     Ok(parse(read(paths)?, Origin::User)?.scenarios().len())
 }
 
-fn parse(
-    files: impl IntoIterator<Item = (String, String)>,
-    origin: Origin,
-) -> Result<Catalogue, Failure> {
+fn parse(files: impl IntoIterator<Item = (String, String)>, origin: Origin) -> Result<Catalogue, Failure> {
     Catalogue::parse(files, origin).map_err(|diagnostics| Failure::usage(listed(&diagnostics)))
 }
 

@@ -40,7 +40,9 @@ pub enum Command {
     #[command(subcommand)]
     Cluster(ClusterCommand),
     /// The reference controller
-    #[command(after_help = "Example:\n  bufconf controller --kubeconfig admin.kubeconfig --feature-gates CapacityBuffer=true")]
+    #[command(
+        after_help = "Example:\n  bufconf controller --kubeconfig admin.kubeconfig --feature-gates CapacityBuffer=true"
+    )]
     Controller(buffer_controller::Config),
     /// The fake cloud: turns NodeClaims into nodes
     #[command(after_help = "Example:\n  bufconf cloud --kubeconfig admin.kubeconfig")]
@@ -202,4 +204,3 @@ Example:
         dir: PathBuf,
     },
 }
-

@@ -33,7 +33,12 @@ fn up(name: &str, with: Option<&str>, kubernetes: &str) -> Result<(), Failure> {
     let program = session::program()?;
     let subject = with.map(|name| Subject::load(name, None)).transpose()?;
     let config = match &subject {
-        Some(subject) => subject.serve_config(&program, kubernetes, conformance_engine::scenario::Settings::default(), None)?,
+        Some(subject) => subject.serve_config(
+            &program,
+            kubernetes,
+            conformance_engine::scenario::Settings::default(),
+            None,
+        )?,
         None => test_cluster::ServeConfig { kubernetes: kubernetes.to_owned(), ..Default::default() },
     };
     clusters::sweep(&root)?;
@@ -42,7 +47,8 @@ fn up(name: &str, with: Option<&str>, kubernetes: &str) -> Result<(), Failure> {
     if let Some(subject) = subject {
         let runtime = tokio::runtime::Runtime::new().context("starting").map_err(Failure::environment)?;
         runtime.block_on(async {
-            let client = buffer_client::connect(Some(running.kubeconfig())).await.map_err(Failure::environment)?;
+            let client =
+                buffer_client::connect(Some(running.kubeconfig())).await.map_err(Failure::environment)?;
             subject.install(&client, running.kubeconfig()).await
         })?;
     }
@@ -64,7 +70,9 @@ fn status(name: Option<&str>) -> Result<(), Failure> {
             State::Absent => println!("{name}: not there"),
             State::New | State::Starting => println!("{name}: starting"),
             State::Failed(reason) => println!("{name}: failed: {reason}"),
-            State::Stale => println!("{name}: left behind by a supervisor that was killed; `bufconf cluster down` removes it"),
+            State::Stale => println!(
+                "{name}: left behind by a supervisor that was killed; `bufconf cluster down` removes it"
+            ),
             State::Ready(ready) => {
                 println!("{name}: up, kubeconfig {}", ready.kubeconfig.display());
                 for (process, pid) in &ready.pids {
@@ -85,6 +93,8 @@ fn serve(dir: &Path) -> Result<(), Failure> {
     }
     match outcome {
         Outcome::AlreadyServed | Outcome::Ended | Outcome::OwnerGone => Ok(()),
-        Outcome::Failed => Err(Failure::environment(anyhow::anyhow!("the cluster in {} failed", dir.display()))),
+        Outcome::Failed => {
+            Err(Failure::environment(anyhow::anyhow!("the cluster in {} failed", dir.display())))
+        }
     }
 }

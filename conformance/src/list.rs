@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use anyhow::anyhow;
 use comfy_table::{Table, presets};
-use conformance_engine::{applicability::Applicability, catalogue::Selection, scenario::Scenario, waits::ClusterKind};
+use conformance_engine::{
+    applicability::Applicability, catalogue::Selection, scenario::Scenario, waits::ClusterKind,
+};
 use serde_json::json;
 
 use crate::{

@@ -4,8 +4,9 @@ use std::{fs, io::IsTerminal, path::Path, time::Duration};
 
 use anyhow::{Context, Result};
 use conformance_report::{
+    TableStyle,
     model::{Outcome, Report, ScenarioResult},
-    TableStyle, write_atomically,
+    write_atomically,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -20,7 +21,9 @@ impl Progress {
     pub fn new(scenarios: usize) -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::new(scenarios as u64);
-            if let Ok(style) = ProgressStyle::with_template("{spinner} {pos}/{len} scenarios, {elapsed} {msg}") {
+            if let Ok(style) =
+                ProgressStyle::with_template("{spinner} {pos}/{len} scenarios, {elapsed} {msg}")
+            {
                 bar.set_style(style);
             }
             bar.enable_steady_tick(Duration::from_millis(200));
@@ -85,7 +88,8 @@ pub fn write(report: &Report, out: &Path) -> Result<()> {
 
 /// Prints the table and where the rest is.
 pub fn print(report: &Report, out: &Path) -> Result<()> {
-    let coloured = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let coloured =
+        std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let width = std::io::stdout().is_terminal().then(terminal_width).flatten();
     print!("{}", report.to_table(TableStyle { width, colour: coloured }));
     println!("report: {}", out.join("index.html").display());
@@ -93,5 +97,8 @@ pub fn print(report: &Report, out: &Path) -> Result<()> {
 }
 
 fn terminal_width() -> Option<u16> {
-    rustix::termios::tcgetwinsize(std::io::stdout()).ok().map(|size| size.ws_col).filter(|columns| *columns > 0)
+    rustix::termios::tcgetwinsize(std::io::stdout())
+        .ok()
+        .map(|size| size.ws_col)
+        .filter(|columns| *columns > 0)
 }

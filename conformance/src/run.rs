@@ -19,7 +19,8 @@ use conformance_report::{
     Fragment,
     merge::{self, Header},
     model::{
-        Environment, Implementation as Tested, Incident, IncidentKind, Outcome, Report, ScenarioResult, Scope, Suite,
+        Environment, Implementation as Tested, Incident, IncidentKind, Outcome, Report, ScenarioResult,
+        Scope, Suite,
     },
 };
 use futures::{StreamExt, stream};
@@ -132,7 +133,8 @@ pub async fn execute(args: RunArgs) -> Result<u8, Failure> {
         implementation: args.implementation.clone(),
         catalogue: None,
         own_scenarios: args.scenarios_dir.clone(),
-        selected: (!args.scenarios.is_empty()).then(|| run.iter().map(|scenario| scenario.id.clone()).collect()),
+        selected: (!args.scenarios.is_empty())
+            .then(|| run.iter().map(|scenario| scenario.id.clone()).collect()),
         out: args.out.clone(),
     };
     let cancel = CancellationToken::new();
@@ -268,6 +270,7 @@ fn planned(
 }
 
 /// A selection that names what is not there is wrong; one that matches nothing is only empty.
+#[must_use]
 pub fn selection_failure(error: SelectError) -> Failure {
     match error {
         SelectError::Unknown { .. } => Failure::usage(error),
@@ -295,10 +298,19 @@ fn tested(implementation: &Implementation) -> Tested {
 }
 
 /// The request of a test run, whose processes know each other only by the run's key.
-pub fn test_request(session: &Session, implementation: &str, catalogue: &Path, out: &Path) -> Result<Request> {
+pub fn test_request(
+    session: &Session,
+    implementation: &str,
+    catalogue: &Path,
+    out: &Path,
+) -> Result<Request> {
     let kubernetes = match &session.ground {
-        Ground::Embedded { kubernetes, .. } => test_cluster::binaries::release(kubernetes)?.kubernetes.to_owned(),
-        Ground::Existing { .. } => return Err(anyhow!("the version of an existing cluster must be asked for")),
+        Ground::Embedded { kubernetes, .. } => {
+            test_cluster::binaries::release(kubernetes)?.kubernetes.to_owned()
+        }
+        Ground::Existing { .. } => {
+            return Err(anyhow!("the version of an existing cluster must be asked for"));
+        }
     };
     Ok(Request {
         run_id: session.run_id(),

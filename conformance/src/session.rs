@@ -1,9 +1,6 @@
 //! One scenario on the right plane: lease, plane, run, entry.
 
-use std::{
-    num::NonZeroUsize,
-    path::PathBuf,
-};
+use std::{num::NonZeroUsize, path::PathBuf};
 
 use anyhow::{Context, Result};
 use conformance_engine::{
@@ -23,12 +20,7 @@ use test_cluster::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{
-    cli,
-    failure::Failure,
-    run_dir::RunDir,
-    subject::Subject,
-};
+use crate::{cli, failure::Failure, run_dir::RunDir, subject::Subject};
 
 /// Where scenarios run.
 #[derive(Clone, Debug)]
@@ -158,7 +150,11 @@ impl Session {
             () = cancel.cancelled() => return Ok(Vec::new()),
         };
         let own = scenario.needs.isolation == Isolation::Own;
-        let name = if own { format!("own-{}", scenario.id.to_lowercase()) } else { format!("slot-{}", lease.slot()) };
+        let name = if own {
+            format!("own-{}", scenario.id.to_lowercase())
+        } else {
+            format!("slot-{}", lease.slot())
+        };
         let plane = self.plane(&name, scenario.needs.settings, progress).await?;
 
         let runner = Runner::new(
@@ -250,4 +246,3 @@ fn short(key: &str) -> String {
 pub fn program() -> Result<PathBuf, Failure> {
     std::env::current_exe().context("finding this program").map_err(Failure::environment)
 }
-

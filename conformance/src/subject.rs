@@ -65,7 +65,11 @@ impl Subject {
             let gate = settings.gate.unwrap_or(true);
             config.children = vec![
                 child(program, "cloud", &[]),
-                child(program, "controller", &["--feature-gates".to_owned(), format!("CapacityBuffer={gate}")]),
+                child(
+                    program,
+                    "controller",
+                    &["--feature-gates".to_owned(), format!("CapacityBuffer={gate}")],
+                ),
             ];
         }
         Ok(config)
@@ -76,7 +80,9 @@ impl Subject {
         if self.reference {
             return default_class(client).await;
         }
-        let Some([program, arguments @ ..]) = self.implementation.hooks.get(&Hook::Install).map(Vec::as_slice) else {
+        let Some([program, arguments @ ..]) =
+            self.implementation.hooks.get(&Hook::Install).map(Vec::as_slice)
+        else {
             return Ok(());
         };
         let status = Command::new(program)

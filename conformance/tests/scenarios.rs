@@ -12,9 +12,7 @@ use bufconf::{
     subject::Subject,
 };
 use clap::ValueEnum;
-use conformance_engine::{
-    applicability::Applicability, scenario::Scenario, waits::Waits,
-};
+use conformance_engine::{applicability::Applicability, scenario::Scenario, waits::Waits};
 use conformance_report::model::{Outcome, ScenarioResult};
 use libtest_mimic::{Arguments, Failed, Trial};
 use test_cluster::{binaries, owner};
@@ -27,7 +25,8 @@ fn main() {
     let arguments = Arguments::from_args();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scenarios");
     let catalogue = catalogue::load_folder(&root).unwrap_or_else(|failure| panic!("{:#}", failure.error));
-    let subject = Subject::load(IMPLEMENTATION, Some(&catalogue)).unwrap_or_else(|failure| panic!("{:#}", failure.error));
+    let subject = Subject::load(IMPLEMENTATION, Some(&catalogue))
+        .unwrap_or_else(|failure| panic!("{:#}", failure.error));
     let kind = ground().kind();
     let trials = catalogue
         .scenarios()
@@ -45,16 +44,25 @@ fn main() {
 /// Where to run: `BUFCONF_CLUSTER`, embedded unless it says otherwise.
 fn ground() -> Ground {
     let cluster = std::env::var("BUFCONF_CLUSTER").unwrap_or_else(|_| "embedded".to_owned());
-    let cluster = ClusterKind::from_str(&cluster, false).unwrap_or_else(|error| panic!("BUFCONF_CLUSTER: {error}"));
+    let cluster =
+        ClusterKind::from_str(&cluster, false).unwrap_or_else(|error| panic!("BUFCONF_CLUSTER: {error}"));
     let kubeconfig = std::env::var_os("KUBECONFIG").map(Into::into);
-    Session::ground(cluster, binaries::DEFAULT_MINOR, None, kubeconfig, false, env!("CARGO_BIN_EXE_bufconf").into())
-        .unwrap_or_else(|failure| panic!("{:#}", failure.error))
+    Session::ground(
+        cluster,
+        binaries::DEFAULT_MINOR,
+        None,
+        kubeconfig,
+        false,
+        env!("CARGO_BIN_EXE_bufconf").into(),
+    )
+    .unwrap_or_else(|failure| panic!("{:#}", failure.error))
 }
 
 fn test(scenario: &Scenario) -> Result<(), Failed> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let results = runtime.block_on(results(scenario))?;
-    let bad: Vec<String> = results.iter().filter(|result| result.outcome != Outcome::Passed).map(told).collect();
+    let bad: Vec<String> =
+        results.iter().filter(|result| result.outcome != Outcome::Passed).map(told).collect();
     if results.is_empty() {
         return Err("the scenario has no result".into());
     }
@@ -68,13 +76,16 @@ async fn results(scenario: &Scenario) -> Result<Vec<ScenarioResult>, Failed> {
     let waits = Waits::new(ground.kind(), subject.implementation.dialect);
     let session = Session::join(ground, subject, waits).map_err(told)?;
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize()?;
-    run::test_request(&session, IMPLEMENTATION, &workspace.join("scenarios"), &workspace.join("target/bufconf"))
-        .and_then(|request| request.store(&session.dir))
-        .map_err(|error| Failed::from(format!("{error:#}")))?;
-    let results = session
-        .run(scenario, &CancellationToken::new(), &|line| eprintln!("{line}"))
-        .await
-        .map_err(told)?;
+    run::test_request(
+        &session,
+        IMPLEMENTATION,
+        &workspace.join("scenarios"),
+        &workspace.join("target/bufconf"),
+    )
+    .and_then(|request| request.store(&session.dir))
+    .map_err(|error| Failed::from(format!("{error:#}")))?;
+    let results =
+        session.run(scenario, &CancellationToken::new(), &|line| eprintln!("{line}")).await.map_err(told)?;
     session.dir.leave(|_| Ok(())).map_err(|error| Failed::from(format!("{error:#}")))?;
     Ok(results)
 }

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// How long an offering that could not be bought stays unavailable, as in Karpenter's providers.
-const UNAVAILABLE_FOR: Duration = Duration::from_secs(180);
+const UNAVAILABLE_FOR: Duration = Duration::from_mins(3);
 
 /// Labels by key.
 pub type Labels = BTreeMap<String, String>;

@@ -119,14 +119,23 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), Error> {
     });
 
     let all = watcher::Config::default;
-    let watched = objects(Api::all(client.clone()), all(), write_classes, class_observer(world.clone()), filled.clone());
+    let watched = objects(
+        Api::all(client.clone()),
+        all(),
+        write_classes,
+        class_observer(world.clone()),
+        filled.clone(),
+    );
     parts.spawn(reconcile(watched, woken_classes, classes.clone(), world.clone(), classes::look));
-    let watched = objects(Api::all(client.clone()), all(), write_claims, claim_observer(world.clone()), filled.clone());
+    let watched =
+        objects(Api::all(client.clone()), all(), write_claims, claim_observer(world.clone()), filled.clone());
     parts.spawn(reconcile(watched, woken_claims, claims.clone(), world.clone(), claims::look));
-    let watched = objects(Api::all(client.clone()), all(), write_nodes, node_observer(world.clone()), filled.clone());
+    let watched =
+        objects(Api::all(client.clone()), all(), write_nodes, node_observer(world.clone()), filled.clone());
     parts.spawn(reconcile(watched, woken_nodes, nodes.clone(), world.clone(), nodes::look));
     let bound = watcher::Config::default().fields("spec.nodeName!=");
-    let watched = objects(Api::all(client.clone()), bound, write_pods, pod_observer(world.clone()), filled.clone());
+    let watched =
+        objects(Api::all(client.clone()), bound, write_pods, pod_observer(world.clone()), filled.clone());
     parts.spawn(reconcile(watched, woken_pods, pods.clone(), world.clone(), pods::look));
     parts.spawn(heart::beat(client, commands));
     parts.spawn(async move {

@@ -268,7 +268,11 @@ async fn supervise(
 #[must_use]
 pub fn planned(scenario: &Scenario, outcome: Outcome, reason: Option<&str>) -> Vec<ScenarioResult> {
     let one = |case| blank(scenario, case, outcome, reason.map(ToOwned::to_owned));
-    if scenario.cases.is_empty() { vec![one(None)] } else { scenario.cases.iter().map(Some).map(one).collect() }
+    if scenario.cases.is_empty() {
+        vec![one(None)]
+    } else {
+        scenario.cases.iter().map(Some).map(one).collect()
+    }
 }
 
 /// The result of a case of which nothing has happened.
