@@ -2,11 +2,13 @@
 //!
 //! All tests of a run share the planes of their slots; see `test_cluster::lease`.
 
-use std::path::Path;
+use std::{fmt::Write, path::Path, process::ExitCode};
 
+use anyhow::{Result, anyhow, ensure};
 use bufconf::{
     catalogue,
     cli::ClusterKind,
+    failure::Failure,
     run,
     session::{Ground, Session},
     subject::Subject,
@@ -14,20 +16,19 @@ use bufconf::{
 use clap::ValueEnum;
 use conformance_engine::{applicability::Applicability, scenario::Scenario, waits::Waits};
 use conformance_report::model::{Outcome, ScenarioResult};
-use libtest_mimic::{Arguments, Failed, Trial};
+use libtest_mimic::{Arguments, Trial};
 use test_cluster::{binaries, owner};
 use tokio_util::sync::CancellationToken;
 
 const IMPLEMENTATION: &str = "reference";
 
-fn main() {
-    owner::die_with_parent().expect("watching the test runner");
+fn main() -> Result<ExitCode> {
+    owner::die_with_parent()?;
     let arguments = Arguments::from_args();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scenarios");
-    let catalogue = catalogue::load_folder(&root).unwrap_or_else(|failure| panic!("{:#}", failure.error));
-    let subject = Subject::load(IMPLEMENTATION, Some(&catalogue))
-        .unwrap_or_else(|failure| panic!("{:#}", failure.error));
-    let kind = ground().kind();
+    let catalogue = catalogue::load_folder(&root).map_err(error)?;
+    let subject = Subject::load(IMPLEMENTATION, Some(&catalogue)).map_err(error)?;
+    let kind = ground()?.kind();
     let trials = catalogue
         .scenarios()
         .iter()
@@ -35,63 +36,56 @@ fn main() {
             let applicability = scenario.applicability(&subject.implementation, kind, run::today());
             let scenario = scenario.clone();
             let name = scenario.file.trim_end_matches(".yaml").to_owned();
-            Trial::test(name, move || test(&scenario)).with_ignored_flag(applicability != Applicability::Run)
+            let test = move || Ok(test(&scenario).map_err(|error| format!("{error:#}"))?);
+            Trial::test(name, test).with_ignored_flag(applicability != Applicability::Run)
         })
         .collect();
-    libtest_mimic::run(&arguments, trials).exit();
+    Ok(libtest_mimic::run(&arguments, trials).exit_code())
+}
+
+fn error(failure: Failure) -> anyhow::Error {
+    failure.error
 }
 
 /// Where to run: `BUFCONF_CLUSTER`, embedded unless it says otherwise.
-fn ground() -> Ground {
+fn ground() -> Result<Ground> {
     let cluster = std::env::var("BUFCONF_CLUSTER").unwrap_or_else(|_| "embedded".to_owned());
     let cluster =
-        ClusterKind::from_str(&cluster, false).unwrap_or_else(|error| panic!("BUFCONF_CLUSTER: {error}"));
+        ClusterKind::from_str(&cluster, false).map_err(|error| anyhow!("BUFCONF_CLUSTER: {error}"))?;
     let kubeconfig = std::env::var_os("KUBECONFIG").map(Into::into);
-    Session::ground(
-        cluster,
-        binaries::DEFAULT_MINOR,
-        None,
-        kubeconfig,
-        false,
-        env!("CARGO_BIN_EXE_bufconf").into(),
-    )
-    .unwrap_or_else(|failure| panic!("{:#}", failure.error))
+    let program = env!("CARGO_BIN_EXE_bufconf").into();
+    Session::ground(cluster, binaries::DEFAULT_MINOR, None, kubeconfig, false, program).map_err(error)
 }
 
-fn test(scenario: &Scenario) -> Result<(), Failed> {
+fn test(scenario: &Scenario) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let results = runtime.block_on(results(scenario))?;
-    let bad: Vec<String> =
-        results.iter().filter(|result| result.outcome != Outcome::Passed).map(told).collect();
-    if results.is_empty() {
-        return Err("the scenario has no result".into());
-    }
-    if bad.is_empty() { Ok(()) } else { Err(bad.join("\n").into()) }
+    ensure!(!results.is_empty(), "the scenario has no result");
+    let bad: Vec<String> = results
+        .iter()
+        .filter(|result| result.outcome != Outcome::Passed)
+        .map(told)
+        .collect::<Result<_, _>>()?;
+    ensure!(bad.is_empty(), bad.join("\n"));
+    Ok(())
 }
 
-async fn results(scenario: &Scenario) -> Result<Vec<ScenarioResult>, Failed> {
-    let told = |failure: bufconf::failure::Failure| Failed::from(format!("{:#}", failure.error));
-    let subject = Subject::load(IMPLEMENTATION, None).map_err(told)?;
-    let ground = ground();
+async fn results(scenario: &Scenario) -> Result<Vec<ScenarioResult>> {
+    let subject = Subject::load(IMPLEMENTATION, None).map_err(error)?;
+    let ground = ground()?;
     let waits = Waits::new(ground.kind(), subject.implementation.dialect);
-    let session = Session::join(ground, subject, waits).map_err(told)?;
+    let session = Session::join(ground, subject, waits).map_err(error)?;
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize()?;
-    run::test_request(
-        &session,
-        IMPLEMENTATION,
-        &workspace.join("scenarios"),
-        &workspace.join("target/bufconf"),
-    )
-    .and_then(|request| request.store(&session.dir))
-    .map_err(|error| Failed::from(format!("{error:#}")))?;
-    let results =
-        session.run(scenario, &CancellationToken::new(), &|line| eprintln!("{line}")).await.map_err(told)?;
-    session.dir.leave(|_| Ok(())).map_err(|error| Failed::from(format!("{error:#}")))?;
+    let (catalogue, out) = (workspace.join("scenarios"), workspace.join("target/bufconf"));
+    run::test_request(&session, IMPLEMENTATION, &catalogue, &out)?.store(&session.dir)?;
+    let cancel = CancellationToken::new();
+    let results = session.run(scenario, &cancel, &|line| eprintln!("{line}")).await.map_err(error)?;
+    session.dir.leave(|_| Ok(()))?;
     Ok(results)
 }
 
 /// What a reader of the test's output needs to know of a result that is not `passed`.
-fn told(result: &ScenarioResult) -> String {
+fn told(result: &ScenarioResult) -> Result<String> {
     let case = result.case.as_deref().map(|case| format!(" [{case}]")).unwrap_or_default();
     let mut text = format!(
         "{} {}{case}: {:?}: {}",
@@ -101,7 +95,8 @@ fn told(result: &ScenarioResult) -> String {
         result.reason.as_deref().unwrap_or_default()
     );
     for violation in &result.violations {
-        text += &format!(
+        write!(
+            text,
             "\n  step {}, row {}\n  wanted: {}\n  observed: {}\n  {}\n{}",
             violation.step,
             violation.req,
@@ -109,10 +104,10 @@ fn told(result: &ScenarioResult) -> String {
             violation.observed,
             violation.history,
             violation.diff.as_deref().unwrap_or_default()
-        );
+        )?;
     }
     for event in &result.timeline {
-        text += &format!("\n  {:>7} ms  {:?}  {}  {}", event.at_ms, event.lane, event.object, event.what);
+        write!(text, "\n  {:>7} ms  {:?}  {}  {}", event.at_ms, event.lane, event.object, event.what)?;
     }
-    text
+    Ok(text)
 }
