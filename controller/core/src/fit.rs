@@ -397,9 +397,9 @@ mod tests {
         let mut pod = shape(&[]);
         if !terms.is_null() {
             let required = json!({"nodeSelectorTerms": terms});
-            pod.affinity = affinity(
+            pod.affinity = Some(affinity(
                 json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}),
-            );
+            ));
         }
         let node = labels(&[("zone", "a"), ("cpu", "4")]);
         let needs = Needs::new(&pod, &[]);
