@@ -167,7 +167,7 @@ where
 
     async fn run(mut self, shutdown: CancellationToken) -> Result<(), Error> {
         let (sender, mut changes) = mpsc::channel(QUEUE);
-        let watches = Watches::start(
+        let mut watches = Watches::start(
             &self.client,
             self.settings.capacity_buffer,
             &self.interner,
@@ -194,7 +194,7 @@ where
                     self.plan().await?;
                 }
                 Some(outcome) = self.writes.join_next() => self.written(outcome.map_err(Error::Panicked)?),
-                // the watches live as long as this function
+                panic = watches.panicked() => return Err(Error::Panicked(panic)),
                 _ = changes.recv_many(&mut received, QUEUE) => received.drain(..).for_each(|change| self.shown(change)),
             }
         }

@@ -153,11 +153,10 @@ mod tests {
 
     use super::*;
 
-    fn requests(spec: Value, status: Value) -> Vec<(String, String)> {
+    fn requests(spec: Value, status: Value) -> Resources {
         let spec: PodSpec = serde_json::from_value(spec).unwrap();
         let status: Option<PodStatus> = serde_json::from_value(status).unwrap();
-        let requests = effective(&spec, status.as_ref()).unwrap();
-        requests.into_iter().map(|(resource, amount)| (resource, amount.to_string())).collect()
+        effective(&spec, status.as_ref()).unwrap()
     }
 
     fn container(name: &str, cpu: &str) -> Value {
@@ -193,16 +192,16 @@ mod tests {
     )]
     #[case::overhead(
         json!({"containers": [container("a", "1")], "overhead": {"cpu": "250m", "memory": "120Mi"}}),
-        &[("cpu", "1250m"), ("memory", "125829120")]
+        &[("cpu", "1250m"), ("memory", "120Mi")]
     )]
     #[case::limits_only(
         json!({"containers": [{"name": "a", "resources": {"limits": {"cpu": "2", "memory": "1Gi"}}}]}),
-        &[("cpu", "2"), ("memory", "1073741824")]
+        &[("cpu", "2"), ("memory", "1Gi")]
     )]
     #[case::request_below_limit(
         json!({"containers": [{"name": "a", "resources":
             {"limits": {"cpu": "2", "memory": "1Gi"}, "requests": {"cpu": "1"}}}]}),
-        &[("cpu", "1"), ("memory", "1073741824")]
+        &[("cpu", "1"), ("memory", "1Gi")]
     )]
     #[case::extended_resource(
         json!({"containers": [{"name": "a", "resources": {"limits": {"example.com/gpu": "2"}}}]}),
@@ -226,15 +225,15 @@ mod tests {
     )]
     #[case::pod_level_limit_with_container_request(
         json!({"containers": [container("a", "1")], "resources": {"limits": {"cpu": "3", "memory": "1Gi"}}}),
-        &[("cpu", "1"), ("memory", "1073741824")]
+        &[("cpu", "1"), ("memory", "1Gi")]
     )]
     #[case::pod_level_knows_no_extended_resources(
         json!({"containers": [{"name": "a"}], "resources": {"requests": {"example.com/gpu": "3"}}}),
         &[]
     )]
     fn of_a_template(#[case] spec: Value, #[case] wanted: &[(&str, &str)]) {
-        let mut wanted: Vec<_> = wanted.iter().map(|&(r, a)| (r.to_owned(), a.to_owned())).collect();
-        wanted.push(("pods".to_owned(), "1".to_owned()));
+        let all = wanted.iter().chain(&[("pods", "1")]);
+        let wanted: Resources = all.map(|&(r, amount)| (r.to_owned(), amount.parse().unwrap())).collect();
         assert_eq!(requests(spec, Value::Null), wanted);
     }
 
@@ -258,7 +257,7 @@ mod tests {
             }],
         });
         let requests = requests(json!({"containers": [container("a", wanted)]}), status);
-        assert_eq!(requests[0], ("cpu".to_owned(), counted.to_owned()));
+        assert_eq!(requests["cpu"], counted.parse().unwrap());
     }
 
     #[test]
