@@ -80,6 +80,8 @@ enum Reason {
     Watch,
     /// The planner wants to see its own writes carried out, or a look that it asked for was taken.
     Own,
+    /// An object that the last plan wanted to write is free.
+    Free,
     /// A time has come: the plan's wake-up, the end of a pod's protection or of a rest after a failure.
     Timer,
     /// Nothing, for [`RESYNC`].
@@ -92,6 +94,7 @@ impl Reason {
             Self::Start => "start",
             Self::Watch => "watch",
             Self::Own => "follow_up",
+            Self::Free => "object_free",
             Self::Timer => "timer",
             Self::Resync => "resync",
         }
@@ -296,8 +299,10 @@ where
         }
         if foreign {
             self.wake(Reason::Watch);
-        } else if verified || self.left_out {
+        } else if verified {
             self.wake(Reason::Own);
+        } else if self.left_out {
+            self.wake(Reason::Free);
         }
     }
 
