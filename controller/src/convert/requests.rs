@@ -264,6 +264,6 @@ mod tests {
     fn an_amount_that_is_none() {
         let spec: PodSpec = serde_json::from_value(json!({"containers": [container("a", "many")]})).unwrap();
         let error = effective(&spec, None).unwrap_err();
-        assert_eq!(crate::error::chain(&error), "reading the amount of cpu: \"many\" is not a quantity");
+        assert_eq!(buffer_client::chain(&error), "reading the amount of cpu: \"many\" is not a quantity");
     }
 }
