@@ -5,7 +5,7 @@
 //! * [`fake_node_class`]: `bufconf.dev/v1alpha1` FakeNodeClass, what the fake cloud sells.
 //! * [`conditions`]: names, reasons and messages of every condition, in one place.
 //! * [`labels`]: label, annotation, taint and finalizer keys.
-//! * [`quantity`]: exact resource quantities.
+//! * [`quantity`]: exact resource quantities. [`duration`]: time spans in Go's syntax.
 //! * [`crd`]: the CustomResourceDefinitions of all of these.
 
 // Every printer column has the same keys as the next.
@@ -14,6 +14,7 @@
 pub mod capacity_buffer;
 pub mod conditions;
 pub mod crd;
+pub mod duration;
 pub mod fake_node_class;
 pub mod karpenter;
 pub mod labels;
