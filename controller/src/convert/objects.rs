@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use buffer_api::{CapacityBuffer, FakeNodeClass, NodeClaim, NodePool, conditions, duration, labels};
+use buffer_api::{
+    CapacityBuffer, FakeNodeClass, NodeClaim, NodePool, conditions, duration, labels, requests::resources,
+};
 use buffer_core::snapshot::{
     Buffer, Claim, DaemonSet, Labels, Node, NodeClass, ObjectKey, Pod, Pool, Template, Workload,
 };
@@ -16,7 +18,7 @@ use k8s_openapi::{
 };
 use kube::Resource;
 
-use super::{Error, Interner, requests::resources, shape::shape};
+use super::{Error, Interner, shape::shape};
 use crate::{
     cache::{Observed, version},
     kind::{Kind, ObjectRef},
