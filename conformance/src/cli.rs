@@ -30,7 +30,7 @@ pub enum Command {
     /// List the scenarios
     List(ListArgs),
     /// Check scenario files
-    #[command(after_help = "Example:\n  bufconf lint scenarios/")]
+    #[command(after_help = "Example:\n  bufconf lint my-scenarios/")]
     Lint {
         /// Files or folders
         #[arg(required = true)]

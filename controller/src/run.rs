@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use buffer_client::chain;
 use buffer_core::{
     plan::{Plan, Settings, plan},
     snapshot::Snapshot,
@@ -30,7 +31,7 @@ use crate::{
     cache::{Cache, Change},
     config::Config,
     convert::Interner,
-    error::{Error, chain},
+    error::Error,
     events::EventLog,
     kind::{Kind, ObjectRef},
     metrics::Metrics,

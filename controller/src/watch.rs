@@ -7,6 +7,7 @@ use std::{
 };
 
 use buffer_api::{CapacityBuffer, FakeNodeClass, NodeClaim, NodePool};
+use buffer_client::chain;
 use futures::{StreamExt, TryStreamExt};
 use jiff::Timestamp;
 use k8s_openapi::api::{
@@ -27,7 +28,6 @@ use tracing::warn;
 use crate::{
     cache::{Change, Observed, Op, Slim, version},
     convert::{self, Interner},
-    error::chain,
     kind::{Kind, ObjectRef},
     metrics::Metrics,
 };

@@ -5,8 +5,7 @@
 
 use std::{
     collections::BTreeMap,
-    fs::{self, OpenOptions},
-    os::unix::fs::OpenOptionsExt,
+    fs,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
@@ -171,12 +170,7 @@ struct Launch<'a> {
 impl Launch<'_> {
     fn again(&mut self, dir: &Path) -> Result<(), Error> {
         let log = log(dir);
-        let out = OpenOptions::new()
-            .append(true)
-            .create(true)
-            .mode(0o600)
-            .open(&log)
-            .map_err(Error::io("opening", &log))?;
+        let out = files::append(&log)?;
         let err = out.try_clone().map_err(Error::io("opening", &log))?;
         let child = Command::new(self.program)
             .args(SUBCOMMAND)

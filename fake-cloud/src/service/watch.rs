@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use buffer_client::chain;
 use futures::{
     Stream, StreamExt,
     channel::mpsc::{UnboundedReceiver, UnboundedSender},
@@ -29,7 +30,7 @@ use tokio::sync::watch as signal;
 use tracing::{debug, warn};
 
 use super::World;
-use crate::error::{Error, chain};
+use crate::error::Error;
 
 /// How long a reconciliation that failed waits before it is tried again.
 const RETRY: Duration = Duration::from_secs(1);
