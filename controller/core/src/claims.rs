@@ -23,8 +23,8 @@ use crate::{
     place::{Daemon, Outcome},
     plan::NewClaim,
     pools,
-    requirements::{Requirements, Values},
-    snapshot::{Labels, PodShape, Resources},
+    requirements::Requirements,
+    snapshot::{Claim, Labels, PodShape, Resources},
 };
 
 /// Claims of a pool that may be on their way to an initialised node at the same time.
@@ -36,7 +36,23 @@ const NODES: &str = "nodes";
 /// Longest name of a claim: it becomes a host name label.
 const LONGEST_NAME: usize = 63;
 
+/// Annotation of a claim: what it was bought for, `<demand>=<copies>` with commas between, where `<demand>` is [`short`].
+pub const BOUGHT_FOR: &str = "karpenter.sh/bought-for";
+
+/// What a claim was bought for: short key and number of copies of each group. What can't be read says nothing.
+pub(crate) fn bought_for(claim: &Claim) -> Vec<(&str, u64)> {
+    let text = claim.annotations.get(BOUGHT_FOR).map(String::as_str).unwrap_or_default();
+    let entries = text.split(',').filter_map(|entry| entry.split_once('='));
+    entries.filter_map(|(key, count)| Some((key, count.parse().ok()?))).collect()
+}
+
+/// The first ten digits of a group's key.
+pub(crate) fn short(key: &str) -> &str {
+    key.get(..10).unwrap_or(key)
+}
+
 /// Buys for one plan.
+#[derive(Clone)]
 pub(crate) struct Market<'a> {
     pools: Vec<Shop<'a>>,
     planned: Vec<Planned<'a>>,
@@ -44,13 +60,14 @@ pub(crate) struct Market<'a> {
 }
 
 /// A pool that may buy.
+#[derive(Clone)]
 struct Shop<'a> {
     view: &'a PoolView<'a>,
     catalogue: &'a Catalogue,
     /// What all its nodes are like.
     base: Requirements,
     /// What each type's daemons take, in the order of the catalogue.
-    fresh: Vec<Fresh<'a>>,
+    fresh: Rc<[Fresh<'a>]>,
     /// What the limits leave; only limited resources.
     left: Resources,
     in_flight: usize,
@@ -64,6 +81,7 @@ struct Fresh<'a> {
 }
 
 /// A claim that this plan creates.
+#[derive(Clone)]
 struct Planned<'a> {
     pool: usize,
     name: String,
@@ -72,6 +90,7 @@ struct Planned<'a> {
     types: Rc<Vec<usize>>,
     requests: Resources,
     pods: Vec<(&'a PodShape, u64)>,
+    bought_for: Vec<String>,
 }
 
 /// A type with the number of copies that it holds.
@@ -100,7 +119,7 @@ impl<'a> Market<'a> {
                 return;
             }
             let Some(shop) = self.pools.get(planned.pool) else { continue };
-            let taken = planned.fill(shop, needs, left);
+            let taken = planned.fill(shop, &group.key, needs, left);
             outcome.coming += taken;
             left -= taken;
         }
@@ -170,6 +189,7 @@ impl<'a> Market<'a> {
                 types,
                 requests,
                 pods: vec![(needs.shape, count)],
+                bought_for: vec![format!("{}={count}", short(&group.key))],
             });
             outcome.coming += count;
             *left -= count;
@@ -218,7 +238,7 @@ impl<'a> Shop<'a> {
                 !leaving.claims[*at] && !index.node_of(view).is_some_and(|node| node.initialized)
             })
             .count();
-        let mut shop = Self { view, catalogue, base, fresh: Vec::new(), left, in_flight };
+        let mut shop = Self { view, catalogue, base, fresh: Rc::new([]), left, in_flight };
         shop.fresh = catalogue.types.iter().map(|kind| shop.fresh(kind, daemons)).collect();
         shop
     }
@@ -267,14 +287,14 @@ impl<'a> Shop<'a> {
 
     /// Types that can be bought as `wanted`, with how many copies of the pod each holds, at least one.
     fn holds(&self, wanted: &Requirements, needs: &Needs<'_>) -> Vec<Holds> {
-        let types = self.catalogue.types.iter().zip(&self.fresh).enumerate();
+        let types = self.catalogue.types.iter().zip(self.fresh.iter()).enumerate();
         types
             .filter_map(|(at, (kind, fresh))| {
                 let copies = amounts::copies(&fresh.room, &needs.shape.requests);
                 if copies == 0 || !self.can_be(kind, wanted) {
                     return None;
                 }
-                let copies = copies.min(needs.room_beside(fresh.daemons.iter().copied()));
+                let copies = copies.min(needs.room_beside(&fresh.daemons));
                 (copies > 0).then_some((at, copies))
             })
             .collect()
@@ -300,7 +320,8 @@ impl<'a> Shop<'a> {
         let most = most
             .ok_or_else(|| format!("all available instance types exceed limits for nodepool \"{pool}\""))?;
         let count = most.min(left);
-        let types = affordable.into_iter().filter(|(_, copies)| *copies >= count).map(|(at, _)| at).collect();
+        let types: Vec<usize> =
+            affordable.into_iter().filter(|(_, copies)| *copies >= count).map(|(at, _)| at).collect();
         if self.has_variety(&types, wanted) {
             Ok((count, Rc::new(types)))
         } else {
@@ -318,7 +339,7 @@ impl<'a> Shop<'a> {
     }
 
     /// Whether enough distinct values stay possible (`minValues`), among the cheapest types that the claim will name.
-    fn has_variety(&self, types: &Vec<usize>, wanted: &Requirements) -> bool {
+    fn has_variety(&self, types: &[usize], wanted: &Requirements) -> bool {
         wanted.min_values().next().is_none() || {
             let named = self.cheapest(types, wanted);
             wanted.min_values().all(|(key, least)| offers::distinct(&named, wanted, key) >= least)
@@ -361,7 +382,7 @@ fn charge(left: &mut Resources, size: &Resources) {
 
 impl<'a> Planned<'a> {
     /// Adds copies of a pod as far as some type holds them; returns how many.
-    fn fill(&mut self, shop: &Shop<'a>, needs: &Needs<'a>, left: u64) -> u64 {
+    fn fill(&mut self, shop: &Shop<'a>, group: &str, needs: &Needs<'a>, left: u64) -> u64 {
         if !needs.tolerates(&shop.view.pool.spec.template.spec.taints) {
             return 0;
         }
@@ -381,15 +402,17 @@ impl<'a> Planned<'a> {
                         return None;
                     }
                     if repelled || needs.has_own_rules() {
-                        let there = self.pods.iter().chain(&fresh.daemons).copied();
-                        copies = copies.min(needs.room_beside(there));
+                        let there: Vec<(&PodShape, u64)> =
+                            self.pods.iter().chain(&fresh.daemons).copied().collect();
+                        copies = copies.min(needs.room_beside(&there));
                     }
                     (copies > 0).then_some((*at, copies))
                 })
                 .collect();
             let Some(most) = holds.iter().map(|(_, copies)| *copies).max() else { continue };
             let count = most.min(left);
-            let types = holds.into_iter().filter(|(_, copies)| *copies >= count).map(|(at, _)| at).collect();
+            let types: Vec<usize> =
+                holds.into_iter().filter(|(_, copies)| *copies >= count).map(|(at, _)| at).collect();
             if shop.has_variety(&types, &wanted) {
                 amounts::add(
                     &mut self.requests,
@@ -397,6 +420,7 @@ impl<'a> Planned<'a> {
                     i64::try_from(count).unwrap_or(i64::MAX),
                 );
                 self.pods.push((needs.shape, count));
+                self.bought_for.push(format!("{}={count}", short(group)));
                 self.requirements = wanted;
                 self.types = Rc::new(types);
                 return count;
@@ -442,6 +466,7 @@ impl<'a> Planned<'a> {
 
         let mut annotations = template.metadata.annotations.clone();
         annotations.insert(labels::NODEPOOL_HASH.to_owned(), pools::template_hash(shop.view.pool));
+        annotations.insert(BOUGHT_FOR.to_owned(), self.bought_for.join(","));
         NewClaim {
             name: self.name.clone(),
             pool: shop.view.pool.name.clone(),
@@ -475,10 +500,11 @@ fn fixed_labels(view: &PoolView<'_>) -> Labels {
 fn claim_labels(shop: &Shop<'_>, requirements: &Requirements) -> Labels {
     let mut all = fixed_labels(shop.view);
     for (key, values) in requirements.iter() {
-        if !shop.catalogue.decides(key) && key != labels::HOSTNAME {
-            if let Some(value) = Values::pick(values) {
-                all.entry(key.to_owned()).or_insert(value);
-            }
+        if !shop.catalogue.decides(key)
+            && key != labels::HOSTNAME
+            && let Some(value) = values.pick()
+        {
+            all.entry(key.to_owned()).or_insert(value);
         }
     }
     all

@@ -81,13 +81,13 @@ pub(crate) fn disrupt(
                     left = left.saturating_sub(usize::from(view.node.ready));
                 }
                 (true, Use::Nothing) => {}
-                (_, used) => {
+                (_, purpose) => {
                     if marked {
                         let taint = mark();
                         draft.node(&view.node.name).remove_taints.push((taint.key, taint.effect));
                         draft.wake(index.now);
                     }
-                    if quiet && used == Use::Chunks {
+                    if quiet && purpose == Use::Chunks {
                         draft.plan.events.extend(kept_by_chunks(view, claim));
                     }
                 }
@@ -99,14 +99,14 @@ pub(crate) fn disrupt(
 fn uses(nodes: usize, rooms: &[Room<'_>], groups: &[Group<'_>]) -> Vec<Use> {
     let mut uses = vec![Use::Nothing; nodes];
     for room in rooms {
-        let Some(used) = room.node.and_then(|at| uses.get_mut(at)) else { continue };
+        let Some(purpose) = room.node.and_then(|at| uses.get_mut(at)) else { continue };
         for (group, _) in &room.placed {
             if groups.get(*group).is_some_and(Group::is_virtual) {
-                if *used == Use::Nothing {
-                    *used = Use::Chunks;
+                if *purpose == Use::Nothing {
+                    *purpose = Use::Chunks;
                 }
             } else {
-                *used = Use::Pods;
+                *purpose = Use::Pods;
             }
         }
     }

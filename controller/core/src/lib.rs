@@ -10,6 +10,7 @@
 //! * [`claims`]: what to buy; [`lifecycle`]: the life of a claim and its node; [`disrupt`]: who may go; [`pools`]: NodePools.
 
 mod amounts;
+mod assign;
 mod conditions;
 mod expected;
 mod index;

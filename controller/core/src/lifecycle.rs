@@ -15,7 +15,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{api::core::v1::Taint, apimachinery::pkg::apis::meta::v1::Condition};
 
 use crate::{
-    amounts,
+    amounts, claims,
     conditions::{Wanted, find, is_true, same},
     disrupt, fit,
     index::{ClaimView, Index, NodeView},
@@ -176,7 +176,7 @@ fn register(node: &NodeView<'_>, claim: &Claim, draft: &mut Draft) {
         }
     }
     change.set_labels.insert(REGISTERED.to_owned(), "true".to_owned());
-    for (key, value) in &claim.annotations {
+    for (key, value) in claim.annotations.iter().filter(|(key, _)| *key != claims::BOUGHT_FOR) {
         if node.node.annotations.get(key) != Some(value) {
             change.set_annotations.insert(key.clone(), value.clone());
         }
@@ -254,7 +254,9 @@ fn leave(index: &Index<'_>, view: &ClaimView<'_>, draft: &mut Draft) {
     };
     let silent_until = node.node.ready_since.filter(|_| !node.node.ready);
     let dead = silent_until.and_then(|since| since.checked_add(DEAD).ok()).is_some_and(|time| {
-        draft.wake(time);
+        if time > index.now {
+            draft.wake(time);
+        }
         time <= index.now
     });
     let mark = disrupt::mark();

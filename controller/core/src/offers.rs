@@ -1,6 +1,6 @@
 //! What a node class sells, with exact amounts and label requirements.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use buffer_api::{
     fake_node_class::{InstanceType, UnavailableOffering},
@@ -141,16 +141,16 @@ fn is_of_offering(key: &str) -> bool {
 
 /// How many distinct values of a label the types (with their buyable offerings) can still have.
 pub fn distinct(types: &[&Type], wanted: &Requirements, key: &str) -> usize {
-    let mut seen: BTreeMap<&str, ()> = BTreeMap::new();
+    let mut seen: BTreeSet<&str> = BTreeSet::new();
     for kind in types {
         match key {
-            labels::ZONE => seen.extend(kind.buyable(wanted).map(|sold| (sold.zone.as_str(), ()))),
+            labels::ZONE => seen.extend(kind.buyable(wanted).map(|sold| sold.zone.as_str())),
             labels::CAPACITY_TYPE => {
-                seen.extend(kind.buyable(wanted).map(|sold| (sold.capacity_type.as_str(), ())));
+                seen.extend(kind.buyable(wanted).map(|sold| sold.capacity_type.as_str()));
             }
             _ => {
                 let finite = kind.labels.get(key).and_then(Values::finite);
-                seen.extend(finite.into_iter().flatten().map(|value| (value.as_str(), ())));
+                seen.extend(finite.into_iter().flatten().map(String::as_str));
             }
         }
     }

@@ -11,7 +11,9 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Taint;
 
 use crate::{
-    amounts, expected,
+    amounts, claims,
+    demand::Group,
+    expected,
     fit::{self, Needs, Repelling},
     index::{ClaimView, Index, NodeView},
     lifecycle::{self, Leaving},
@@ -38,7 +40,7 @@ pub enum Standing {
 }
 
 /// A node or claim with the room that is left on it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Room<'a> {
     /// Node in the index.
     pub node: Option<usize>,
@@ -54,16 +56,18 @@ pub struct Room<'a> {
     free: Resources,
     there: Vec<(&'a PodShape, u64)>,
     repels: bool,
+    bought_for: Vec<(&'a str, u64)>,
     rank: (Standing, bool, &'a str),
 }
 
 /// What is known of the labels of a node that may not exist yet.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct RoomLabels<'a> {
     node: Option<&'a Labels>,
     /// The node has all its labels; nothing else is looked at.
     settled: bool,
-    claim: Option<&'a Labels>,
+    /// Labels of the claim, then those that the cloud says its instance has.
+    claim: [Option<&'a Labels>; 2],
     requirements: Requirements,
     types: Vec<&'a Type>,
 }
@@ -77,7 +81,7 @@ impl RoomLabels<'_> {
         if self.settled {
             return values.allows(None);
         }
-        if let Some(value) = self.claim.and_then(|labels| labels.get(key)) {
+        if let Some(value) = self.claim.iter().flatten().find_map(|labels| labels.get(key)) {
             return values.allows(Some(value));
         }
         if key == labels::HOSTNAME {
@@ -109,7 +113,7 @@ impl<'a> Room<'a> {
             return 0;
         }
         if needs.has_own_rules() || self.repels {
-            return copies.min(needs.room_beside(self.there.iter().copied()));
+            return copies.min(needs.room_beside(&self.there));
         }
         copies
     }
@@ -123,11 +127,32 @@ impl<'a> Room<'a> {
             })
     }
 
-    fn take(&mut self, group: usize, shape: &'a PodShape, count: u64) {
+    /// Takes in as many copies as fit, at most `most`; how many.
+    fn place(&mut self, group: usize, needs: &Needs<'a>, most: u64, outcome: &mut Outcome) -> u64 {
+        let count = self.copies(needs).min(most);
+        if count == 0 {
+            return 0;
+        }
         self.placed.push((group, count));
-        amounts::subtract(&mut self.free, &shape.requests, i64::try_from(count).unwrap_or(i64::MAX));
-        self.there.push((shape, count));
-        self.repels |= fit::repels(shape);
+        amounts::subtract(&mut self.free, &needs.shape.requests, i64::try_from(count).unwrap_or(i64::MAX));
+        self.there.push((needs.shape, count));
+        self.repels |= fit::repels(needs.shape);
+        match self.standing {
+            Standing::Ready => outcome.ready += count,
+            Standing::Coming | Standing::Marked => outcome.coming += count,
+        }
+        count
+    }
+
+    /// Whether it is known what the claim was bought for.
+    pub(crate) fn remembers(&self) -> bool {
+        !self.bought_for.is_empty()
+    }
+
+    /// How many copies of a group the claim was bought for.
+    fn bought_for(&self, group: &str) -> u64 {
+        let bought = self.bought_for.iter().filter(|(key, _)| *key == claims::short(group));
+        bought.map(|(_, count)| *count).sum()
     }
 }
 
@@ -215,6 +240,7 @@ fn node_room<'a>(
         free: node.allocatable.clone(),
         there: Vec::new(),
         repels: false,
+        bought_for: claim.map(|view| claims::bought_for(view.claim)).unwrap_or_default(),
         rank: (standing, !first, name),
     };
     if let Some(claim) = claim {
@@ -272,6 +298,7 @@ fn claim_room<'a>(
         free: expected::allocatable(index, view),
         there: Vec::new(),
         repels: false,
+        bought_for: claims::bought_for(view.claim),
         rank: (Standing::Coming, true, &view.claim.name),
     };
     reserve(&mut room, daemons, &Resources::new());
@@ -305,7 +332,7 @@ fn expected_labels<'a>(index: &'a Index<'a>, view: &'a ClaimView<'a>) -> RoomLab
     RoomLabels {
         node: None,
         settled: false,
-        claim: Some(&view.claim.labels),
+        claim: [Some(&view.claim.labels), Some(&view.claim.status.instance_labels)],
         requirements: Requirements::from_api(&view.claim.spec.requirements),
         types: expected::types(index, view),
     }
@@ -340,30 +367,41 @@ pub struct Outcome {
     pub reason: Option<String>,
 }
 
-/// Places one group on the rooms there are; returns how many copies are left.
+/// Groups, placed on the rooms there are.
+#[derive(Debug)]
+pub(crate) struct Placement<'a> {
+    pub(crate) rooms: Vec<Room<'a>>,
+    /// By group.
+    pub(crate) outcomes: Vec<Outcome>,
+    /// Copies that found no room, by group.
+    pub(crate) left: Vec<u64>,
+}
+
+/// Places all groups: first fit in the order of the rooms, or, `as_bought`, each claim first with what it was bought for.
 pub(crate) fn place<'a>(
-    rooms: &mut [Room<'a>],
-    at: usize,
-    needs: &Needs<'a>,
-    count: u64,
-    outcome: &mut Outcome,
-) -> u64 {
-    let mut left = count;
-    for room in rooms {
-        if left == 0 {
-            break;
-        }
-        let taken = room.copies(needs).min(left);
-        if taken > 0 {
-            room.take(at, needs.shape, taken);
-            left -= taken;
-            match room.standing {
-                Standing::Ready => outcome.ready += taken,
-                Standing::Coming | Standing::Marked => outcome.coming += taken,
+    mut rooms: Vec<Room<'a>>,
+    groups: &[Group<'a>],
+    needs: &[Needs<'a>],
+    as_bought: bool,
+) -> Placement<'a> {
+    let mut outcomes = vec![Outcome::default(); groups.len()];
+    let mut left: Vec<u64> = groups.iter().map(|group| group.count).collect();
+    let passes: &[bool] = if as_bought { &[true, false] } else { &[false] };
+    for bought in passes {
+        let all = groups.iter().zip(needs).zip(outcomes.iter_mut().zip(&mut left)).enumerate();
+        for (at, ((group, needs), (outcome, left))) in all {
+            for room in &mut rooms {
+                if *left == 0 {
+                    break;
+                }
+                let most = if *bought { room.bought_for(&group.key).min(*left) } else { *left };
+                if most > 0 {
+                    *left -= room.place(at, needs, most, outcome);
+                }
             }
         }
     }
-    left
+    Placement { rooms, outcomes, left }
 }
 
 /// What pods that run outside of leaving nodes keep others away from, beyond their own node.

@@ -14,9 +14,9 @@ use k8s_openapi::api::core::v1::NodeSelectorRequirement;
 /// The values that one label may have.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Values {
-    /// `values` are those that are excluded; else those that are allowed.
+    /// `listed` are those that are excluded; else those that are allowed.
     complement: bool,
-    values: BTreeSet<String>,
+    listed: BTreeSet<String>,
     /// Only integers greater than this.
     above: Option<i64>,
     /// Only integers less than this.
@@ -28,8 +28,8 @@ pub struct Values {
 impl Values {
     /// One of `values`.
     pub fn one_of<T: Into<String>>(values: impl IntoIterator<Item = T>) -> Self {
-        let values = values.into_iter().map(Into::into).collect();
-        Self { complement: false, values, above: None, below: None, absent: false }
+        let listed = values.into_iter().map(Into::into).collect();
+        Self { complement: false, listed, above: None, below: None, absent: false }
     }
 
     /// Anything but `values`, also nothing.
@@ -65,7 +65,7 @@ impl Values {
     pub fn allows(&self, value: Option<&str>) -> bool {
         match value {
             None => self.absent,
-            Some(value) => self.values.contains(value) != self.complement && self.within_bounds(value),
+            Some(value) => self.listed.contains(value) != self.complement && self.within_bounds(value),
         }
     }
 
@@ -89,8 +89,8 @@ impl Values {
         let absent = self.absent && other.absent;
         let both = match (self.complement, other.complement) {
             (true, true) => {
-                let values = self.values.union(&other.values).cloned().collect();
-                Self { complement: true, values, above, below, absent }
+                let listed = self.listed.union(&other.listed).cloned().collect();
+                Self { complement: true, listed, above, below, absent }
             }
             (false, _) => self.filtered(other, absent),
             (true, false) => other.filtered(self, absent),
@@ -100,7 +100,7 @@ impl Values {
 
     /// Those of our finite values that `other` allows.
     fn filtered(&self, other: &Self, absent: bool) -> Self {
-        let values = self.values.iter().filter(|value| other.allows(Some(value))).cloned();
+        let values = self.listed.iter().filter(|value| other.allows(Some(value))).cloned();
         Self { absent, ..Self::one_of(values) }
     }
 
@@ -123,13 +123,13 @@ impl Values {
     /// Whether anything is allowed.
     #[must_use]
     pub fn is_possible(&self) -> bool {
-        self.absent || self.complement || !self.values.is_empty()
+        self.absent || self.complement || !self.listed.is_empty()
     }
 
     /// The allowed values if they are finite.
     #[must_use]
     pub fn finite(&self) -> Option<&BTreeSet<String>> {
-        (!self.complement).then_some(&self.values)
+        (!self.complement).then_some(&self.listed)
     }
 
     /// Whether `other` allows everything that this allows.
@@ -139,10 +139,10 @@ impl Values {
             return false;
         }
         if !self.complement {
-            return self.values.iter().all(|value| other.allows(Some(value)));
+            return self.listed.iter().all(|value| other.allows(Some(value)));
         }
         other.complement
-            && other.values.iter().all(|value| !self.allows(Some(value)))
+            && other.listed.iter().all(|value| !self.allows(Some(value)))
             && other.above.is_none_or(|bound| self.above.is_some_and(|above| above >= bound))
             && other.below.is_none_or(|bound| self.below.is_some_and(|below| below <= bound))
     }
@@ -160,10 +160,10 @@ impl Values {
             return None;
         }
         if !self.complement {
-            return self.values.first().cloned();
+            return self.listed.first().cloned();
         }
         if self.above.is_none() && self.below.is_none() {
-            let candidates = (0..=self.values.len()).map(|number| format!("any-{number}"));
+            let candidates = (0..=self.listed.len()).map(|number| format!("any-{number}"));
             return candidates.into_iter().find(|value| self.allows(Some(value)));
         }
         let from = self.above.map_or_else(
@@ -172,7 +172,7 @@ impl Values {
         );
         let step = if self.above.is_some() { 1 } else { -1 };
         let candidates = (0_i64..)
-            .take(self.values.len() + 1)
+            .take(self.listed.len() + 1)
             .map(|number| from.saturating_add(step * number).to_string());
         candidates.into_iter().find(|value| self.allows(Some(value)))
     }
@@ -181,7 +181,7 @@ impl Values {
     fn to_api(&self, key: &str, min_values: Option<i32>) -> Vec<Requirement> {
         let requirement =
             |operator, values| Requirement { key: key.to_owned(), operator, values, min_values };
-        let values: Vec<String> = self.values.iter().cloned().collect();
+        let values: Vec<String> = self.listed.iter().cloned().collect();
         if !self.complement {
             let operator =
                 if self.absent && values.is_empty() { Operator::DoesNotExist } else { Operator::In };
@@ -300,22 +300,10 @@ impl Requirements {
 #[must_use]
 pub fn selector_values(requirement: &NodeSelectorRequirement) -> Values {
     let values = requirement.values.as_deref().unwrap_or_default();
-    match operator(&requirement.operator) {
+    match Operator::parse(&requirement.operator) {
         Some(operator) => Values::new(operator, values),
         None => Values::nothing(),
     }
-}
-
-fn operator(text: &str) -> Option<Operator> {
-    Some(match text {
-        "In" => Operator::In,
-        "NotIn" => Operator::NotIn,
-        "Exists" => Operator::Exists,
-        "DoesNotExist" => Operator::DoesNotExist,
-        "Gt" => Operator::Gt,
-        "Lt" => Operator::Lt,
-        _ => return None,
-    })
 }
 
 /// Kubelets set the beta forms of these two labels to the same values.

@@ -1,5 +1,7 @@
 //! Whole stories in a small world, through every intermediate state.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 mod world;
 
 use buffer_api::{conditions, labels};
@@ -83,7 +85,7 @@ fn the_write_budget_is_kept() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
     /// No churn: exactly as many claims as needed are ever made and none is deleted, whatever order things happen in.
     #[test]

@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// The longest wait between two attempts to buy.
-const LONGEST_BACK_OFF: Duration = Duration::from_secs(60);
+const LONGEST_BACK_OFF: Duration = Duration::from_mins(1);
 
 /// Looks at a claim.
 pub(super) async fn look(claim: Arc<NodeClaim>, world: Arc<World>) -> Result<Action, Error> {
