@@ -31,7 +31,10 @@ use kube::{
         watcher,
     },
 };
-use tokio::{sync::watch as signal, task::JoinSet};
+use tokio::{
+    sync::{oneshot, watch as signal},
+    task::JoinSet,
+};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
@@ -118,6 +121,11 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), Error> {
         client: client.clone(),
     });
 
+    // a store's own signal wakes only one of those who wait for it, and the queue waits already
+    let (classes_filled, classes_wait) = oneshot::channel();
+    let (claims_filled, claims_wait) = oneshot::channel();
+    let (nodes_filled, nodes_wait) = oneshot::channel();
+    let (pods_filled, pods_wait) = oneshot::channel();
     let all = watcher::Config::default;
     let watched = objects(
         Api::all(client.clone()),
@@ -177,8 +185,10 @@ impl World {
 
     /// What goes wrong with a claim's instance.
     fn fate_of(&self, claim: &NodeClaim, rules: &Rules) -> Fate {
-        let struck = self.class_of(claim).and_then(|class| class.status.clone()).unwrap_or_default().struck;
-        rules.fate(&struck, claim::name(claim), &claim::fault_labels(claim))
+        let class = self.class_of(claim);
+        let struck = class.as_ref().and_then(|class| class.status.as_ref()).map(|status| &status.struck);
+        let struck = struck.map(Vec::as_slice).unwrap_or_default();
+        rules.fate(struck, claim::name(claim), &claim::fault_labels(claim))
     }
 
     /// The UID of the claim to whose instance a node belongs.
@@ -240,8 +250,8 @@ fn class_observer(world: Arc<World>) -> impl FnMut(Change<FakeNodeClass>) + Send
             return;
         };
         for class in world.classes.state() {
-            let status = class.status.clone().unwrap_or_default();
-            let now = (class.metadata.generation, classes::is_ready(&class), status.struck);
+            let struck = class.status.as_ref().map(|status| status.struck.clone());
+            let now = (class.metadata.generation, classes::is_ready(&class), struck);
             if known.get(&class.name_any()) == Some(&now) {
                 continue;
             }
