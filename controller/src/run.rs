@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use buffer_client::chain;
 use buffer_core::{
     plan::{Plan, Settings, plan},
     snapshot::Snapshot,
@@ -30,7 +31,7 @@ use crate::{
     cache::{Cache, Change},
     config::Config,
     convert::Interner,
-    error::{Error, chain},
+    error::Error,
     events::EventLog,
     kind::{Kind, ObjectRef},
     metrics::Metrics,
@@ -167,7 +168,7 @@ where
 
     async fn run(mut self, shutdown: CancellationToken) -> Result<(), Error> {
         let (sender, mut changes) = mpsc::channel(QUEUE);
-        let watches = Watches::start(
+        let mut watches = Watches::start(
             &self.client,
             self.settings.capacity_buffer,
             &self.interner,
@@ -194,7 +195,7 @@ where
                     self.plan().await?;
                 }
                 Some(outcome) = self.writes.join_next() => self.written(outcome.map_err(Error::Panicked)?),
-                // the watches live as long as this function
+                panic = watches.panicked() => return Err(Error::Panicked(panic)),
                 _ = changes.recv_many(&mut received, QUEUE) => received.drain(..).for_each(|change| self.shown(change)),
             }
         }

@@ -37,22 +37,22 @@ pub fn active(snapshot: &Snapshot) -> Vec<Active<'_>> {
 
 /// How the chunks of one buffer fare.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-struct Share {
+pub(crate) struct Share {
+    /// Chunks that need nodes which do not take pods yet.
     new: u64,
-    failed: u64,
+    /// Chunks that can't be had.
+    pub(crate) failed: u64,
 }
 
 /// The statuses that differ from what is stored.
 pub(crate) fn statuses(
     snapshot: &Snapshot,
     active: &[Active<'_>],
-    groups: &[Group<'_>],
-    outcomes: &[Outcome],
+    shares: &[Share],
     now: Timestamp,
 ) -> Vec<BufferStatus> {
-    let shares = shares(active.len(), groups, outcomes);
     let active = active.iter().zip(shares).filter_map(|(active, share)| {
-        let status = status(active, share, now);
+        let status = status(active, *share, now);
         (!equal(&active.buffer.status, &status))
             .then(|| BufferStatus { key: active.buffer.key.clone(), status })
     });
@@ -67,7 +67,7 @@ pub(crate) fn statuses(
 }
 
 /// Deals the outcome of each group out to its buffers, in the order of their keys.
-fn shares(buffers: usize, groups: &[Group<'_>], outcomes: &[Outcome]) -> Vec<Share> {
+pub(crate) fn shares(buffers: usize, groups: &[Group<'_>], outcomes: &[Outcome]) -> Vec<Share> {
     let mut shares = vec![Share::default(); buffers];
     for (group, outcome) in groups.iter().zip(outcomes) {
         let Source::Buffers(members) = &group.source else { continue };

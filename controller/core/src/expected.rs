@@ -13,7 +13,9 @@ use crate::{
 /// The instance types that a claim may become: the one that it has become, those that it names, or all that are as it demands.
 pub fn types<'a>(index: &'a Index<'a>, view: &ClaimView<'a>) -> Vec<&'a Type> {
     let Some(catalogue) = view.catalogue.and_then(|at| index.catalogues.get(at)) else { return Vec::new() };
-    if let Some(name) = view.claim.labels.get(labels::INSTANCE_TYPE) {
+    let known = |labels: &'a crate::snapshot::Labels| labels.get(labels::INSTANCE_TYPE);
+    let claim = view.claim;
+    if let Some(name) = known(&claim.status.instance_labels).or_else(|| known(&claim.labels)) {
         return catalogue.find(name).into_iter().collect();
     }
     let wanted = Requirements::from_api(&view.claim.spec.requirements);

@@ -316,3 +316,210 @@ fn selects(selector: &LabelSelector, labels: &Labels) -> bool {
             }
         })
 }
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::Affinity;
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn labels(pairs: &[(&str, &str)]) -> Labels {
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    }
+
+    fn shape(pairs: &[(&str, &str)]) -> PodShape {
+        PodShape { namespace: "default".to_owned(), labels: labels(pairs), ..PodShape::default() }
+    }
+
+    fn affinity(value: Value) -> Affinity {
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn anti_affinity(term: &Value) -> Affinity {
+        let terms = json!([term]);
+        affinity(json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}))
+    }
+
+    fn apart(key: &str) -> Value {
+        json!({"topologyKey": key, "labelSelector": {"matchLabels": {"app": "web"}}})
+    }
+
+    #[rstest]
+    #[case::no_taint(json!([]), json!([]), true)]
+    #[case::not_tolerated(json!([]), json!([{"key": "a", "effect": "NoSchedule"}]), false)]
+    #[case::no_execute_too(json!([]), json!([{"key": "a", "effect": "NoExecute"}]), false)]
+    #[case::preference(json!([]), json!([{"key": "a", "effect": "PreferNoSchedule"}]), true)]
+    #[case::exists(json!([{"key": "a", "operator": "Exists"}]), json!([{"key": "a", "value": "1", "effect": "NoSchedule"}]), true)]
+    #[case::exists_all(json!([{"operator": "Exists"}]), json!([{"key": "a", "effect": "NoExecute"}]), true)]
+    #[case::equal(json!([{"key": "a", "value": "1"}]), json!([{"key": "a", "value": "1", "effect": "NoSchedule"}]), true)]
+    #[case::other_value(json!([{"key": "a", "value": "2"}]), json!([{"key": "a", "value": "1", "effect": "NoSchedule"}]), false)]
+    #[case::other_effect(
+        json!([{"key": "a", "operator": "Exists", "effect": "NoSchedule"}]), json!([{"key": "a", "effect": "NoExecute"}]), false
+    )]
+    #[case::empty_key_needs_exists(json!([{"value": "1"}]), json!([{"key": "a", "value": "1", "effect": "NoSchedule"}]), false)]
+    #[case::unknown_operator(
+        json!([{"key": "a", "operator": "Gt", "value": "1"}]), json!([{"key": "a", "value": "2", "effect": "NoSchedule"}]), false
+    )]
+    #[case::all_must_be(
+        json!([{"key": "a", "operator": "Exists"}]),
+        json!([{"key": "a", "effect": "NoSchedule"}, {"key": "b", "effect": "NoSchedule"}]),
+        false
+    )]
+    fn toleration(#[case] tolerations: Value, #[case] taints: Value, #[case] want: bool) {
+        let tolerations: Vec<Toleration> = serde_json::from_value(tolerations).unwrap();
+        let taints: Vec<Taint> = serde_json::from_value(taints).unwrap();
+        assert_eq!(tolerates(&tolerations, &taints), want);
+    }
+
+    #[rstest]
+    #[case::nothing_required(json!(null), true)]
+    #[case::one_of_two_terms(json!([
+        {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["b"]}]},
+        {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
+    ]), true)]
+    #[case::all_of_a_term(json!([{"matchExpressions": [
+        {"key": "zone", "operator": "In", "values": ["a"]}, {"key": "cpu", "operator": "Gt", "values": ["4"]}
+    ]}]), false)]
+    #[case::gt(json!([{"matchExpressions": [{"key": "cpu", "operator": "Gt", "values": ["3"]}]}]), true)]
+    #[case::lt(json!([{"matchExpressions": [{"key": "cpu", "operator": "Lt", "values": ["4"]}]}]), false)]
+    #[case::not_in_missing(json!([{"matchExpressions": [{"key": "no", "operator": "NotIn", "values": ["4"]}]}]), true)]
+    #[case::exists_missing(json!([{"matchExpressions": [{"key": "no", "operator": "Exists"}]}]), false)]
+    #[case::name(json!([{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-1"]}]}]), true)]
+    #[case::other_name(json!([{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-2"]}]}]), false)]
+    #[case::not_that_name(json!([{"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["node-1"]}]}]), false)]
+    #[case::unknown_field(json!([{"matchFields": [{"key": "spec.x", "operator": "NotIn", "values": ["node-2"]}]}]), false)]
+    #[case::no_terms_select_nothing(json!([]), false)]
+    #[case::an_empty_term_selects_nothing(json!([{}]), false)]
+    #[case::unknown_operator(json!([{"matchExpressions": [{"key": "zone", "operator": "Is", "values": ["a"]}]}]), false)]
+    fn node_affinity(#[case] terms: Value, #[case] want: bool) {
+        let mut pod = shape(&[]);
+        if !terms.is_null() {
+            let required = json!({"nodeSelectorTerms": terms});
+            pod.affinity = Some(affinity(
+                json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}),
+            ));
+        }
+        let node = labels(&[("zone", "a"), ("cpu", "4")]);
+        let needs = Needs::new(&pod, &[]);
+        let fits = needs.terms.iter().any(|term| {
+            term.allows_name(Some("node-1"))
+                && term.labels.iter().all(|(key, values)| values.allows(node.get(key).map(String::as_str)))
+        });
+        assert_eq!(fits, want);
+    }
+
+    #[test]
+    fn the_node_selector_joins_every_term() {
+        let mut pod = shape(&[]);
+        pod.node_selector = labels(&[("zone", "a")]);
+        let terms = json!({"nodeSelectorTerms": [
+            {"matchExpressions": [{"key": "cpu", "operator": "Exists"}]},
+            {"matchExpressions": [{"key": "gpu", "operator": "Exists"}]},
+        ]});
+        pod.affinity = Some(affinity(
+            json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}),
+        ));
+        let needs = Needs::new(&pod, &[]);
+        assert_eq!(needs.terms.len(), 2);
+        assert!(needs.terms.iter().all(|term| term.labels.get("zone").is_some()));
+    }
+
+    #[test]
+    fn anti_affinity_on_the_host() {
+        let mut pod = shape(&[("app", "web")]);
+        pod.affinity = Some(anti_affinity(&apart(labels::HOSTNAME)));
+        let needs = Needs::new(&pod, &[]);
+        assert_eq!(needs.room_beside(&[]), 1);
+        assert_eq!(needs.room_beside(&[(&shape(&[("app", "web")]), 1)]), 0);
+        assert_eq!(needs.room_beside(&[(&shape(&[("app", "db")]), 3)]), 1);
+    }
+
+    #[test]
+    fn anti_affinity_holds_in_both_directions() {
+        let mut guard = shape(&[("app", "guard")]);
+        guard.affinity = Some(anti_affinity(&apart(labels::HOSTNAME)));
+        let web = shape(&[("app", "web")]);
+        assert_eq!(Needs::new(&web, &[]).room_beside(&[(&guard, 1)]), 0);
+        assert_eq!(Needs::new(&guard, &[]).room_beside(&[(&web, 1)]), 0);
+        // It does not repel its own kind, which its selector does not mean.
+        assert_eq!(Needs::new(&guard, &[]).room_beside(&[(&guard, 1)]), u64::MAX);
+    }
+
+    #[rstest]
+    #[case::own_namespace(json!({}), "default", true)]
+    #[case::other_namespace(json!({}), "other", false)]
+    #[case::named_namespace(json!({"namespaces": ["other"]}), "other", true)]
+    #[case::named_means_only_that(json!({"namespaces": ["other"]}), "default", false)]
+    #[case::all_namespaces(json!({"namespaceSelector": {}}), "other", true)]
+    #[case::same_hash(json!({"matchLabelKeys": ["hash"]}), "default", false)]
+    #[case::other_hash(json!({"mismatchLabelKeys": ["hash"]}), "default", true)]
+    #[case::keys_that_are_missing_are_ignored(json!({"matchLabelKeys": ["none"]}), "default", true)]
+    fn scope_of_a_term(#[case] extra: Value, #[case] namespace: &str, #[case] want: bool) {
+        let mut term = apart(labels::HOSTNAME);
+        term.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+        let term: PodAffinityTerm = serde_json::from_value(term).unwrap();
+        let owner = shape(&[("app", "web"), ("hash", "1")]);
+        let mut other = shape(&[("app", "web"), ("hash", "2")]);
+        other.namespace = namespace.to_owned();
+        assert_eq!(term_selects(&term, &owner, &other), want);
+    }
+
+    #[test]
+    fn a_zone_that_repels_is_left_out() {
+        let mut guard = shape(&[("app", "guard")]);
+        guard.affinity = Some(anti_affinity(&apart("topology.kubernetes.io/zone")));
+        let node = labels(&[("topology.kubernetes.io/zone", "a")]);
+        let repelling: Vec<Repelling<'_>> = repelled_domains(&guard, &node).collect();
+        let web = shape(&[("app", "web")]);
+        let needs = Needs::new(&web, &repelling);
+        let zone = needs.terms[0].labels.get("topology.kubernetes.io/zone").unwrap();
+        assert!(!zone.allows(Some("a")) && zone.allows(Some("b")) && zone.allows(None));
+        let db = shape(&[("app", "db")]);
+        assert_eq!(Needs::new(&db, &repelling).terms[0].labels.get("topology.kubernetes.io/zone"), None);
+    }
+
+    #[rstest]
+    #[case::same_port(("TCP", "", 80), 0)]
+    #[case::other_port(("TCP", "", 81), 1)]
+    #[case::other_protocol(("UDP", "", 80), 1)]
+    #[case::any_address_collides(("TCP", "10.0.0.1", 80), 0)]
+    fn host_ports(#[case] (protocol, ip, port): (&str, &str, i32), #[case] want: u64) {
+        let with_port = |protocol: &str, ip: &str, port| PodShape {
+            host_ports: vec![(protocol.to_owned(), ip.to_owned(), port)],
+            ..shape(&[])
+        };
+        let (pod, other) = (with_port("TCP", "0.0.0.0", 80), with_port(protocol, ip, port));
+        assert_eq!(Needs::new(&pod, &[]).room_beside(&[(&other, 1)]), want);
+    }
+
+    #[rstest]
+    #[case::empty(2, 0, 2)]
+    #[case::one_there(2, 1, 1)]
+    #[case::full(2, 2, 0)]
+    fn spread_on_the_host(#[case] max_skew: i32, #[case] there: u64, #[case] want: u64) {
+        let mut pod = shape(&[("app", "web")]);
+        let spread = json!([{
+            "topologyKey": labels::HOSTNAME, "maxSkew": max_skew, "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": {"matchLabels": {"app": "web"}},
+        }]);
+        pod.topology_spread = serde_json::from_value(spread).unwrap();
+        let other = shape(&[("app", "web")]);
+        assert_eq!(Needs::new(&pod, &[]).room_beside(&[(&other, there)]), want);
+    }
+
+    #[rstest]
+    #[case::attraction(json!({"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart("x")]}}), true)]
+    #[case::wide_repulsion(json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart("zone")]}}), true)]
+    #[case::host(json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart(labels::HOSTNAME)]}}), false)]
+    #[case::preferences(json!({
+        "podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": apart("x")}]},
+        "podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": apart("x")}]},
+    }), false)]
+    fn rules_that_are_not_implemented_are_named(#[case] rules: Value, #[case] want: bool) {
+        let mut pod = shape(&[]);
+        pod.affinity = Some(affinity(rules));
+        assert_eq!(Needs::new(&pod, &[]).unsupported.is_some(), want);
+    }
+}

@@ -254,7 +254,9 @@ fn leave(index: &Index<'_>, view: &ClaimView<'_>, draft: &mut Draft) {
     };
     let silent_until = node.node.ready_since.filter(|_| !node.node.ready);
     let dead = silent_until.and_then(|since| since.checked_add(DEAD).ok()).is_some_and(|time| {
-        draft.wake(time);
+        if time > index.now {
+            draft.wake(time);
+        }
         time <= index.now
     });
     let mark = disrupt::mark();

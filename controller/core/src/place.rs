@@ -66,7 +66,8 @@ struct RoomLabels<'a> {
     node: Option<&'a Labels>,
     /// The node has all its labels; nothing else is looked at.
     settled: bool,
-    claim: Option<&'a Labels>,
+    /// Labels of the claim, then those that the cloud says its instance has.
+    claim: [Option<&'a Labels>; 2],
     requirements: Requirements,
     types: Vec<&'a Type>,
 }
@@ -80,7 +81,7 @@ impl RoomLabels<'_> {
         if self.settled {
             return values.allows(None);
         }
-        if let Some(value) = self.claim.and_then(|labels| labels.get(key)) {
+        if let Some(value) = self.claim.iter().flatten().find_map(|labels| labels.get(key)) {
             return values.allows(Some(value));
         }
         if key == labels::HOSTNAME {
@@ -331,7 +332,7 @@ fn expected_labels<'a>(index: &'a Index<'a>, view: &'a ClaimView<'a>) -> RoomLab
     RoomLabels {
         node: None,
         settled: false,
-        claim: Some(&view.claim.labels),
+        claim: [Some(&view.claim.labels), Some(&view.claim.status.instance_labels)],
         requirements: Requirements::from_api(&view.claim.spec.requirements),
         types: expected::types(index, view),
     }

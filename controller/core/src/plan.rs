@@ -8,7 +8,7 @@ use k8s_openapi::{api::core::v1::Taint, apimachinery::pkg::apis::meta::v1::Condi
 
 use crate::{
     assign::{Assignment, assign},
-    buffers::{self, Active},
+    buffers::{self, Active, Share},
     demand::{Group, Source, demand},
     disrupt,
     index::Index,
@@ -216,9 +216,10 @@ pub fn plan(snapshot: &Snapshot, settings: Settings, now: Timestamp) -> Plan {
     }
 
     disrupt::disrupt(&index, &leaving, &rooms, &groups, &mut draft);
-    draft.plan.events.extend(failures(&active, &groups, &outcomes));
+    let shares = buffers::shares(active.len(), &groups, &outcomes);
+    draft.plan.events.extend(failures(&active, &shares, &groups, &outcomes));
     if settings.capacity_buffer {
-        draft.plan.buffers = buffers::statuses(snapshot, &active, &groups, &outcomes, now);
+        draft.plan.buffers = buffers::statuses(snapshot, &active, &shares, now);
     }
     pools::report(&index, &leaving, &mut draft);
     if !draft.plan.delete.is_empty() {
@@ -228,32 +229,34 @@ pub fn plan(snapshot: &Snapshot, settings: Settings, now: Timestamp) -> Plan {
 }
 
 /// A warning on each buffer, and on the first pod of each group, that finds no place.
-fn failures<'a>(
-    active: &'a [Active<'a>],
-    groups: &'a [Group<'a>],
-    outcomes: &'a [Outcome],
-) -> impl Iterator<Item = Event> + 'a {
-    let failed = groups.iter().zip(outcomes).filter(|(_, outcome)| outcome.failed > 0);
-    failed.flat_map(move |(group, outcome)| {
-        let about = match &group.source {
+fn failures(
+    active: &[Active<'_>],
+    shares: &[Share],
+    groups: &[Group<'_>],
+    outcomes: &[Outcome],
+) -> Vec<Event> {
+    let mut events = Vec::new();
+    for (group, outcome) in groups.iter().zip(outcomes).filter(|(_, outcome)| outcome.failed > 0) {
+        let mut warn = |about| {
+            let message = outcome.reason.clone().unwrap_or_default();
+            events.push(Event { about, reason: FAILED_SCHEDULING, message, warning: true });
+        };
+        match &group.source {
             Source::Pods(pods) => {
-                pods.iter().take(1).map(|pod| EventObject::Pod(pod.key.clone(), pod.uid.clone())).collect()
+                if let Some(pod) = pods.first() {
+                    warn(EventObject::Pod(pod.key.clone(), pod.uid.clone()));
+                }
             }
             Source::Buffers(members) => {
-                let buffers =
-                    members.iter().filter_map(|(at, _)| active.get(*at)).map(|active| active.buffer);
-                let about = buffers.map(|buffer| EventObject::Buffer(buffer.key.clone(), buffer.uid.clone()));
-                about.collect::<Vec<_>>()
+                let missing =
+                    members.iter().filter(|(at, _)| shares.get(*at).is_some_and(|share| share.failed > 0));
+                for buffer in missing.filter_map(|(at, _)| active.get(*at)).map(|active| active.buffer) {
+                    warn(EventObject::Buffer(buffer.key.clone(), buffer.uid.clone()));
+                }
             }
-        };
-        let message = outcome.reason.clone().unwrap_or_default();
-        about.into_iter().map(move |about| Event {
-            about,
-            reason: FAILED_SCHEDULING,
-            message: message.clone(),
-            warning: true,
-        })
-    })
+        }
+    }
+    events
 }
 
 /// A plan in the making.

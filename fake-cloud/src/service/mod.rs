@@ -74,11 +74,15 @@ struct World {
     synced: signal::Receiver<bool>,
 }
 
+/// Stores that must be filled before anything is decided: classes, claims, nodes, pods.
+const STORES: usize = 4;
+
 /// Runs the cloud until it is told to stop. Whatever it was doing then is taken up by the next one.
 pub async fn run(config: Config, stop: CancellationToken) -> Result<(), Error> {
     let client = buffer_client::connect(config.kubeconfig.as_deref()).await?;
     let version = client.apiserver_version().await.map_err(|e| Error::Version(Box::new(e)))?.git_version;
     let (set_synced, synced) = signal::channel(false);
+    let filled = signal::Sender::new(0);
     let mut parts = JoinSet::new();
     if let Some(port) = config.admin_port {
         parts.spawn(admin::serve(admin::listen(port).await?, synced.clone()));
@@ -115,26 +119,29 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), Error> {
     });
 
     let all = watcher::Config::default;
-    let watched = objects(Api::all(client.clone()), all(), write_classes, class_observer(world.clone()));
+    let watched = objects(
+        Api::all(client.clone()),
+        all(),
+        write_classes,
+        class_observer(world.clone()),
+        filled.clone(),
+    );
     parts.spawn(reconcile(watched, woken_classes, classes.clone(), world.clone(), classes::look));
-    let watched = objects(Api::all(client.clone()), all(), write_claims, claim_observer(world.clone()));
+    let watched =
+        objects(Api::all(client.clone()), all(), write_claims, claim_observer(world.clone()), filled.clone());
     parts.spawn(reconcile(watched, woken_claims, claims.clone(), world.clone(), claims::look));
-    let watched = objects(Api::all(client.clone()), all(), write_nodes, node_observer(world.clone()));
+    let watched =
+        objects(Api::all(client.clone()), all(), write_nodes, node_observer(world.clone()), filled.clone());
     parts.spawn(reconcile(watched, woken_nodes, nodes.clone(), world.clone(), nodes::look));
     let bound = watcher::Config::default().fields("spec.nodeName!=");
-    let watched = objects(Api::all(client.clone()), bound, write_pods, pod_observer(world.clone()));
+    let watched =
+        objects(Api::all(client.clone()), bound, write_pods, pod_observer(world.clone()), filled.clone());
     parts.spawn(reconcile(watched, woken_pods, pods.clone(), world.clone(), pods::look));
     parts.spawn(heart::beat(client, commands));
     parts.spawn(async move {
         // keeps the queue of classes open: only the watch and timers wake them
         let _open = wake_classes;
-        let filled = tokio::try_join!(
-            async { claims.wait_until_ready().await },
-            async { classes.wait_until_ready().await },
-            async { nodes.wait_until_ready().await },
-            async { pods.wait_until_ready().await },
-        );
-        if filled.is_ok() {
+        if filled.subscribe().wait_for(|stores| *stores == STORES).await.is_ok() {
             info!("the cloud is open");
             set_synced.send_replace(true);
         }
@@ -144,7 +151,7 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), Error> {
     tokio::select! {
         () = stop.cancelled() => Ok(()),
         Some(ended) = parts.join_next() => match ended {
-            Ok(()) => Ok(()),
+            Ok(()) => Err(Error::Ended),
             Err(error) => Err(Error::Broken(error)),
         },
     }
