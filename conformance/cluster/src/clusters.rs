@@ -13,6 +13,7 @@ use std::{
 };
 
 use rustix::{fs::FlockOperation, process::Signal};
+use tokio::io::{Interest, unix::AsyncFd};
 
 use crate::{
     Error, ServeConfig,
@@ -64,6 +65,14 @@ impl Running {
     /// Asks the supervisor for something; blocks until it is done.
     pub fn request(&self, request: &Request) -> Result<BTreeMap<String, ChildState>, Error> {
         control::request(&self.dir, request)
+    }
+
+    /// Waits until the supervisor has ended, and with it everything that runs on the cluster.
+    pub async fn ended(&self) -> Result<(), Error> {
+        let failed = |error| Error::io("watching", &self.dir)(error);
+        let Some(handle) = process::handle(self.ready.supervisor).map_err(failed)? else { return Ok(()) };
+        let handle = AsyncFd::with_interest(handle, Interest::READABLE).map_err(failed)?;
+        handle.readable().await.map(|_| ()).map_err(failed)
     }
 }
 
