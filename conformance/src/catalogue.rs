@@ -16,6 +16,9 @@ static BUILT_IN: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../scenarios")
 /// Folders of the catalogue that hold scenarios.
 const FOLDERS: [&str; 7] = ["active", "api", "lifecycle", "quota", "regressions", "resolve", "retain"];
 
+/// The folder of files that must be refused: read only when it is itself asked for.
+const BROKEN: &str = "broken";
+
 /// The built-in scenarios and, if a folder is given, the user's own.
 pub fn load(own: Option<&Path>) -> Result<Catalogue, Failure> {
     let built_in = FOLDERS
@@ -51,14 +54,14 @@ pub fn load_folder(root: &Path) -> Result<Catalogue, Failure> {
 
 /// Checks files and folders; returns how many scenarios they hold.
 pub fn lint(paths: &[PathBuf]) -> Result<usize, Failure> {
-    Ok(parse(read(paths)?, Origin::User)?.scenarios().len())
+    Ok(parse(read(paths)?, Origin::Any)?.scenarios().len())
 }
 
 fn parse(files: impl IntoIterator<Item = (String, String)>, origin: Origin) -> Result<Catalogue, Failure> {
     Catalogue::parse(files, origin).map_err(|diagnostics| Failure::usage(listed(&diagnostics)))
 }
 
-/// The YAML files among the paths and in the folders among them, sorted.
+/// The files among the paths and the YAML files in the folders among them, sorted.
 fn read(paths: &[PathBuf]) -> Result<Vec<(String, String)>, Failure> {
     let mut files = Vec::new();
     let mut todo = paths.to_vec();
@@ -69,7 +72,8 @@ fn read(paths: &[PathBuf]) -> Result<Vec<(String, String)>, Failure> {
                 .map_err(Failure::usage)?;
             for entry in entries {
                 let entry = entry.map_err(Failure::usage)?.path();
-                if entry.is_dir() || is_yaml(&entry) {
+                let wanted = if entry.is_dir() { !entry.ends_with(BROKEN) } else { is_yaml(&entry) };
+                if wanted {
                     todo.push(entry);
                 }
             }

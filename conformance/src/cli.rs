@@ -1,6 +1,6 @@
 //! The command line.
 
-use std::{path::PathBuf, time::Duration};
+use std::{num::NonZeroUsize, path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -32,7 +32,7 @@ pub enum Command {
     /// Check scenario files
     #[command(after_help = "Example:\n  bufconf lint my-scenarios/")]
     Lint {
-        /// Files or folders
+        /// Files or folders; folders named `broken` in them hold what must be refused, and are left out
         #[arg(required = true)]
         paths: Vec<PathBuf>,
     },
@@ -122,8 +122,8 @@ pub struct RunArgs {
     #[arg(long)]
     pub planes: Option<usize>,
     /// Scenarios at once
-    #[arg(long, default_value_t = 8)]
-    pub jobs: usize,
+    #[arg(long, default_value = "8")]
+    pub jobs: NonZeroUsize,
     /// Watch longer (or shorter) than the wait table says
     #[arg(long, default_value_t = 1.0)]
     pub time_factor: f64,

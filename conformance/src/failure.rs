@@ -42,6 +42,8 @@ impl From<test_cluster::Error> for Failure {
             test_cluster::Error::UnknownMinor { .. }
                 | test_cluster::Error::BadName(_)
                 | test_cluster::Error::NotDisposable { .. }
+                // No such kubeconfig, or it makes no sense. A server that does not answer is `Unreachable`.
+                | test_cluster::Error::Client(_)
         );
         if usage { Self::usage(error) } else { Self::environment(error) }
     }

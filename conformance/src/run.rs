@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeSet,
     fs,
+    num::NonZeroUsize,
     path::{Path, PathBuf},
     sync::Mutex,
 };
@@ -19,7 +20,7 @@ use conformance_report::{
     Fragment,
     merge::{self, Header},
     model::{
-        Environment, Implementation as Tested, Incident, IncidentKind, Outcome, Report, ScenarioResult,
+        Environment, Implementation as Tested, Incident, IncidentKind, Leak, Outcome, Report, ScenarioResult,
         Scope, Suite,
     },
 };
@@ -31,7 +32,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     catalogue,
     cli::{ClusterKind, RunArgs},
-    failure::Failure,
+    failure::{Failure, USAGE},
     output,
     run_dir::RunDir,
     session::{self, Ground, Session},
@@ -140,17 +141,26 @@ pub async fn execute(args: RunArgs) -> Result<u8, Failure> {
     };
     let cancel = CancellationToken::new();
     let ended = signals::watch(&cancel, args.deadline);
-    let mut incidents = Vec::new();
+    let (mut incidents, mut leaks) = (Vec::new(), Vec::new());
     match session.kubernetes_version(&|line| eprintln!("{line}")).await {
         Ok(version) => {
             request.kubernetes = version;
             incidents = scenarios(&session, &run, args.jobs, &cancel).await;
+            match session.leaks().await {
+                Ok(found) => leaks = found,
+                Err(failure) => incidents.push(incident(&failure)),
+            }
+        }
+        // A kubeconfig or a cluster that must not be used is the user's to change; there is nothing to report yet.
+        Err(failure) if failure.code == USAGE => {
+            session.dir.leave(|_| Ok(())).map_err(Failure::environment)?;
+            return Err(failure);
         }
         // The report says so too, and every scenario in it is `not run`.
         Err(failure) => incidents.push(incident(&failure)),
     }
     incidents.extend(ended.incident());
-    let report = report(&request, &session.dir, incidents)?;
+    let report = report(&request, &session.dir, incidents, leaks)?;
     let environment = report.incidents.iter().find(|incident| incident.kind == IncidentKind::Environment);
     if let Some(incident) = environment {
         eprintln!("error: {}", incident.message);
@@ -181,13 +191,13 @@ fn waits(
 async fn scenarios(
     session: &Session,
     run: &[&Scenario],
-    jobs: usize,
+    jobs: NonZeroUsize,
     cancel: &CancellationToken,
 ) -> Vec<Incident> {
     let progress = output::Progress::new(run.len());
     let incidents = Mutex::new(Vec::new());
     stream::iter(run)
-        .for_each_concurrent(jobs.max(1), async |scenario| {
+        .for_each_concurrent(jobs.get(), async |scenario| {
             if cancel.is_cancelled() {
                 return;
             }
@@ -219,12 +229,17 @@ pub fn report_of_entries(dir: &RunDir) -> Result<()> {
         return Ok(());
     }
     let request: Request = serde_json::from_str(&fs::read_to_string(dir.request())?)?;
-    let report = report(&request, dir, Vec::new()).map_err(|failure| failure.error)?;
+    let report = report(&request, dir, Vec::new(), Vec::new()).map_err(|failure| failure.error)?;
     output::write(&report, &request.out)
 }
 
 /// Puts the entries together.
-fn report(request: &Request, dir: &RunDir, mut incidents: Vec<Incident>) -> Result<Report, Failure> {
+fn report(
+    request: &Request,
+    dir: &RunDir,
+    mut incidents: Vec<Incident>,
+    leaks: Vec<Leak>,
+) -> Result<Report, Failure> {
     let catalogue = request.catalogue()?;
     let subject = Subject::load(&request.implementation, Some(&catalogue))?;
     let implementation = &subject.implementation;
@@ -257,7 +272,7 @@ fn report(request: &Request, dir: &RunDir, mut incidents: Vec<Incident>) -> Resu
             cpus: std::thread::available_parallelism().map_or(1, usize::from),
         },
         waits: waits(kind, implementation, request.time_factor, &request.wait_overrides)?.settings(),
-        leaks: Vec::new(),
+        leaks,
         incidents,
     };
     Ok(merge::merge(header, plan, collected.fragments))

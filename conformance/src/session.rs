@@ -2,13 +2,16 @@
 
 use std::{num::NonZeroUsize, path::PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use conformance_engine::{
-    run::Runner,
+    run::{Runner, outcome::Failure as NotJudged, planned},
     scenario::{Isolation, Scenario, Settings},
     waits::{ClusterKind, Waits},
 };
-use conformance_report::{Fragment, model::ScenarioResult};
+use conformance_report::{
+    Fragment,
+    model::{Leak, Outcome, ScenarioResult},
+};
 use jiff::Timestamp;
 use kube::Client;
 use test_cluster::{
@@ -96,6 +99,16 @@ struct Plane {
     running: Option<Running>,
 }
 
+impl Plane {
+    /// Waits until it is gone with its supervisor. That of somebody else's cluster is not ours to watch.
+    async fn lost(&self) -> Result<(), test_cluster::Error> {
+        match &self.running {
+            Some(running) => running.ended().await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
 impl Session {
     /// The cluster that `--cluster` and its companions name.
     pub fn ground(
@@ -112,7 +125,7 @@ impl Session {
                 let planes = match planes {
                     None => lease::slots(),
                     Some(count) => NonZeroUsize::new(count)
-                        .ok_or_else(|| Failure::usage(anyhow::anyhow!("--planes must be at least 1")))?,
+                        .ok_or_else(|| Failure::usage(anyhow!("--planes must be at least 1")))?,
                 };
                 Ground::Embedded { kubernetes: kubernetes.to_owned(), planes, program }
             }
@@ -157,15 +170,16 @@ impl Session {
         };
         let plane = self.plane(&name, scenario.needs.settings, progress).await?;
 
-        let runner = Runner::new(
-            plane.client.clone(),
-            self.subject.implementation.clone(),
-            self.waits.clone(),
-            &self.run_id(),
-            self.started,
-            plane.kubeconfig.clone(),
-        );
-        let results = runner.run(scenario, cancel).await;
+        let runner = self.runner(&plane);
+        let results = tokio::select! {
+            results = runner.run(scenario, cancel) => results,
+            // Nothing is known then, and nothing can be left. A scenario after this one gets a new plane.
+            lost = plane.lost() => {
+                lost?;
+                let reason = "the supervisor of its cluster died, and with it the cluster";
+                planned(scenario, Outcome::Unknown, Some(reason))
+            }
+        };
         if own && plane.running.is_some() {
             let planes = self.dir.planes();
             tokio::task::spawn_blocking(move || clusters::stop(&planes, &name))
@@ -176,6 +190,30 @@ impl Session {
             .write(&self.dir.entries(), &scenario.id)
             .map_err(Failure::environment)?;
         Ok(results)
+    }
+
+    fn runner(&self, plane: &Plane) -> Runner {
+        Runner::new(
+            plane.client.clone(),
+            self.subject.implementation.clone(),
+            self.waits.clone(),
+            &self.run_id(),
+            self.started,
+            plane.kubeconfig.clone(),
+        )
+    }
+
+    /// What the run has left on an existing cluster, after it had time to go. Planes of our own go as a whole.
+    pub async fn leaks(&self) -> Result<Vec<Leak>, Failure> {
+        if matches!(self.ground, Ground::Embedded { .. }) {
+            return Ok(Vec::new());
+        }
+        let plane = self.plane("existing", Settings::default(), &|_| {}).await?;
+        self.runner(&plane).leftovers().await.map_err(|why| match why {
+            NotJudged::Broken(why) | NotJudged::Unmet { wanted: why, .. } => {
+                Failure::environment(anyhow!(why))
+            }
+        })
     }
 
     /// How much company a scenario bears here: an implementation that is not safe side by side gets everything quiet.

@@ -5,7 +5,8 @@
 
 use std::{
     collections::BTreeMap,
-    fs,
+    fs::{self, OpenOptions},
+    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
@@ -37,6 +38,8 @@ const STOP_PATIENCE: Duration = Duration::from_secs(30);
 /// How old a folder without a supervisor must be before it counts as left behind by a start that was interrupted.
 const ABANDONED: Duration = Duration::from_mins(1);
 const POLL: Duration = Duration::from_millis(20);
+/// How often somebody who uses a cluster looks whether it is still there.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// A cluster that is up.
 #[derive(Debug, Clone)]
@@ -63,6 +66,17 @@ impl Running {
     /// Asks the supervisor for something; blocks until it is done.
     pub fn request(&self, request: &Request) -> Result<BTreeMap<String, ChildState>, Error> {
         control::request(&self.dir, request)
+    }
+
+    /// Waits until the supervisor has ended, and with it everything that runs on the cluster.
+    pub async fn ended(&self) -> Result<(), Error> {
+        let failed = |error| Error::io("watching", &self.dir)(error);
+        let Some(handle) = process::handle(self.ready.supervisor).map_err(failed)? else { return Ok(()) };
+        // tokio has no safe way to wait for a handle that it did not make, and a thread would outlive this call.
+        while !process::wait(&handle, Some(Duration::ZERO)).map_err(failed)? {
+            tokio::time::sleep(LOOK).await;
+        }
+        Ok(())
     }
 }
 
@@ -170,7 +184,12 @@ struct Launch<'a> {
 impl Launch<'_> {
     fn again(&mut self, dir: &Path) -> Result<(), Error> {
         let log = log(dir);
-        let out = files::append(&log)?;
+        let out = OpenOptions::new()
+            .append(true)
+            .create(true)
+            .mode(0o600)
+            .open(&log)
+            .map_err(Error::io("opening", &log))?;
         let err = out.try_clone().map_err(Error::io("opening", &log))?;
         let child = Command::new(self.program)
             .args(SUBCOMMAND)

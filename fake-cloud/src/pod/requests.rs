@@ -32,6 +32,8 @@ pub fn held(pod: &Pod) -> Result<Held, AmountError> {
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::needless_pass_by_value, reason = "literals are handed in")]
+
     use rstest::rstest;
     use serde_json::{Value, json};
 

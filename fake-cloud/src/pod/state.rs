@@ -163,6 +163,8 @@ fn leave(pod: &Pod, program: Program, runs: bool, deadline: Timestamp, now: Time
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::needless_pass_by_value, reason = "literals are handed in")]
+
     use rstest::rstest;
     use serde_json::json;
 

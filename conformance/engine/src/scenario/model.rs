@@ -27,6 +27,8 @@ pub enum Origin {
     Catalogue,
     /// A user's own: reported apart, never part of the verdict.
     User,
+    /// Either, for a check alone: its id says whose it would be.
+    Any,
 }
 
 /// A scenario that was read, lifted and found sound.

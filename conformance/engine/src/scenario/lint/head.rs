@@ -79,6 +79,11 @@ fn id_problem(id: &str, origin: Origin) -> Option<String> {
             && number.len() == 3
             && number.chars().all(|c| c.is_ascii_digit())
     };
+    let origin = match (origin, parts.as_slice()) {
+        (Origin::Any, ["CB", ..]) => Origin::Catalogue,
+        (Origin::Any, _) => Origin::User,
+        _ => origin,
+    };
     match (origin, parts.as_slice()) {
         (Origin::Catalogue, ["CB", area, number]) if shaped("CB", area, number) && AREAS.contains(area) => {
             None
@@ -89,8 +94,8 @@ fn id_problem(id: &str, origin: Origin) -> Option<String> {
         (Origin::User, ["CB", ..]) => {
             Some(format!("ids that begin with CB- are the suite's own; `{id}` needs a prefix of yours"))
         }
-        (Origin::User, [prefix, area, number]) if shaped(prefix, area, number) => None,
-        (Origin::User, _) => Some(format!("an id is like MY-ACT-001, not `{id}`")),
+        (_, [prefix, area, number]) if shaped(prefix, area, number) => None,
+        _ => Some(format!("an id is like MY-ACT-001, not `{id}`")),
     }
 }
 
@@ -126,6 +131,10 @@ mod tests {
     #[case("CB-ACT-001", Origin::User, false)]
     #[case("2M-ACT-001", Origin::User, false)]
     #[case("", Origin::User, false)]
+    #[case("CB-ACT-001", Origin::Any, true)]
+    #[case("CB-FOO-001", Origin::Any, false)]
+    #[case("MY-FOO-001", Origin::Any, true)]
+    #[case("MY-FOO", Origin::Any, false)]
     fn ids(#[case] id: &str, #[case] origin: Origin, #[case] good: bool) {
         assert_eq!(id_problem(id, origin).is_none(), good);
     }
