@@ -376,6 +376,27 @@ fn liveness(#[case] steps: usize, #[case] patience: SignedDuration) {
     assert_eq!(plan.create.len(), 1, "its place is bought anew");
 }
 
+/// A node that never becomes ready goes after a quarter of an hour, and its place is bought anew.
+#[test]
+fn a_node_that_never_is_ready_is_given_up() {
+    let mut world = with_buffer(1);
+    world.plan_and_apply();
+    for _ in 0..2 {
+        let step = world.steps();
+        world.take(&step[0]);
+        world.plan_and_apply();
+    }
+    assert_eq!(world.snapshot.nodes.len(), 1);
+    world.advance(SignedDuration::from_mins(15) - SignedDuration::from_secs(1));
+    assert_eq!(world.plan().delete.len(), 0);
+    world.advance(SignedDuration::from_secs(1));
+    let plan = world.plan_and_apply();
+    assert_eq!(plan.delete[0].reason, DeleteReason::Liveness);
+    world.settle();
+    assert!(world.is_provisioned("web"));
+    assert_eq!((world.snapshot.nodes.len(), world.born.len()), (1, 2));
+}
+
 /// `consolidateAfter` runs from the time at which the node became quiet, and the plan says when to look again.
 #[test]
 fn consolidate_after_is_waited_for() {
