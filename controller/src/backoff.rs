@@ -1,9 +1,8 @@
 //! When an object may be written again after a failure.
 
-use std::{
-    collections::HashMap,
-    time::{Duration, Instant},
-};
+use std::{collections::HashMap, time::Duration};
+
+use tokio::time::Instant;
 
 use crate::kind::ObjectRef;
 

@@ -1,9 +1,6 @@
 //! Kubernetes Events about objects, each at most once in 15 minutes.
 
-use std::{
-    collections::HashMap,
-    time::{Duration, Instant},
-};
+use std::{collections::HashMap, time::Duration};
 
 use buffer_api::{CapacityBuffer, NodeClaim, NodePool};
 use buffer_core::plan::{Event, EventObject};
@@ -16,6 +13,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
 };
 use kube::Resource;
+use tokio::time::Instant;
 
 use crate::write::MANAGER;
 

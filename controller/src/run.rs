@@ -1,14 +1,16 @@
 //! The loop: takes changes in, says when to plan, and carries plans out.
 //!
-//! One plan is made at a time. A change plans [`QUIET`] after the last one of its burst, and when the writes of the plan before are
+//! One plan is made at a time. The planner promises that a plan that has been carried out leads to an empty one, or asks to be called
+//! again at once, so own writes wake nobody. A change plans [`QUIET`] after the last one of its burst, and when the writes of the plan before are
 //! through, but never later than [`LATEST`] after the first: then the objects that are still being written are left out.
 
 use std::{
     collections::{HashMap, HashSet},
     sync::Arc,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
+use buffer_client::chain;
 use buffer_core::{
     plan::{Plan, Settings, plan},
     snapshot::Snapshot,
@@ -18,7 +20,7 @@ use kube::Client;
 use tokio::{
     sync::mpsc,
     task::JoinSet,
-    time::{sleep_until, timeout},
+    time::{Instant, sleep_until, timeout},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span, debug, field, info, info_span, warn};
@@ -29,12 +31,12 @@ use crate::{
     cache::{Cache, Change},
     config::Config,
     convert::Interner,
-    error::{Error, chain},
+    error::Error,
     events::EventLog,
     kind::{Kind, ObjectRef},
     metrics::Metrics,
     watch::Watches,
-    write::{self, Action, Group, Outcome, Writer, groups, predicted},
+    write::{self, Action, Group, NodesFirst, Outcome, Turn, Writer, groups, predicted},
 };
 
 /// A burst of changes is over after so long without one.
@@ -77,8 +79,10 @@ enum Reason {
     Start,
     /// A watch has shown a change.
     Watch,
-    /// An own write was carried out.
+    /// The planner wants to see its own writes carried out, or a look that it asked for was taken.
     Own,
+    /// An object that the last plan wanted to write is free.
+    Free,
     /// A time has come: the plan's wake-up, the end of a pod's protection or of a rest after a failure.
     Timer,
     /// Nothing, for [`RESYNC`].
@@ -90,7 +94,8 @@ impl Reason {
         match self {
             Self::Start => "start",
             Self::Watch => "watch",
-            Self::Own => "own_write",
+            Self::Own => "follow_up",
+            Self::Free => "object_free",
             Self::Timer => "timer",
             Self::Resync => "resync",
         }
@@ -166,7 +171,7 @@ where
 
     async fn run(mut self, shutdown: CancellationToken) -> Result<(), Error> {
         let (sender, mut changes) = mpsc::channel(QUEUE);
-        let watches = Watches::start(
+        let mut watches = Watches::start(
             &self.client,
             self.settings.capacity_buffer,
             &self.interner,
@@ -182,7 +187,7 @@ where
             tokio::select! {
                 biased;
                 () = shutdown.cancelled() => break,
-                () = sleep_until(due.into()) => {
+                () = sleep_until(due) => {
                     if !listed {
                         return Err(self.not_listed(&watches));
                     }
@@ -193,7 +198,7 @@ where
                     self.plan().await?;
                 }
                 Some(outcome) = self.writes.join_next() => self.written(outcome.map_err(Error::Panicked)?),
-                // the watches live as long as this function
+                panic = watches.panicked() => return Err(Error::Panicked(panic)),
                 _ = changes.recv_many(&mut received, QUEUE) => received.drain(..).for_each(|change| self.shown(change)),
             }
         }
@@ -286,6 +291,7 @@ where
         for object in &outcome.hold {
             self.backoff.hold(object, HOLD, now);
         }
+        let verified = !outcome.verified.is_empty();
         self.verified.extend(outcome.verified);
         if let Some((object, action, error)) = outcome.failed {
             self.metrics.error("write");
@@ -294,8 +300,10 @@ where
         }
         if foreign {
             self.wake(Reason::Watch);
-        } else if outcome.leads_on || self.left_out {
+        } else if verified {
             self.wake(Reason::Own);
+        } else if self.left_out {
+            self.wake(Reason::Free);
         }
     }
 
@@ -329,8 +337,13 @@ where
         self.metrics.buffers(self.cache.buffers());
 
         self.timer = self.next_timer(plan.wake_up, time);
+        let again = plan.wake_up.is_some_and(|wake_up| wake_up <= time);
         self.carry_out(plan, &span, time);
         self.verified.clear();
+        // with nothing on its way nothing will be different: failed writes rest
+        if again && !self.writes.is_empty() {
+            self.wake(Reason::Own);
+        }
         Ok(())
     }
 
@@ -338,9 +351,9 @@ where
         let wake_up = [wake_up, self.cache.next_expiry()].into_iter().flatten().min();
         let span = wake_up.map(|wake_up| wake_up.duration_since(time).unsigned_abs());
         match (wake_up, span) {
-            // a time that is already over would plan for ever: not sooner than any other plan
-            (Some(wake_up), _) if wake_up <= time => (self.planned + LATEST, Reason::Timer),
-            (Some(_), Some(span)) if span < RESYNC => (self.planned + span, Reason::Timer),
+            (Some(wake_up), Some(span)) if wake_up > time && span < RESYNC => {
+                (self.planned + span, Reason::Timer)
+            }
             _ => (self.planned + RESYNC, Reason::Resync),
         }
     }
@@ -359,23 +372,27 @@ where
             }
         }
         self.left_out = false;
-        let mut sent = 0;
-        for group in groups(plan, &self.cache, &self.verified) {
-            if group.objects.iter().any(|object| self.busy.contains_key(object)) {
-                self.left_out = true;
-                continue;
-            }
-            if group.objects.iter().any(|object| self.backoff.rests(object, self.planned)) {
+        let (mut sent, mut nodes_left_out) = (0, false);
+        let nodes_first = NodesFirst::new();
+        let mut groups = groups(plan, &self.cache, &self.verified);
+        groups.sort_by_key(|group| !group.changes_nodes());
+        for group in groups {
+            let busy = group.objects.iter().any(|object| self.busy.contains_key(object));
+            let rests = group.objects.iter().any(|object| self.backoff.rests(object, self.planned));
+            if busy || rests || nodes_left_out && group.waits_for_nodes() {
+                self.left_out |= busy;
+                nodes_left_out |= group.changes_nodes();
                 continue;
             }
             sent += group.writes.len();
-            self.start(group, span, time);
+            let turn = nodes_first.turn(&group);
+            self.start(group, turn, span, time);
         }
         span.record("writes", sent);
         span.in_scope(|| debug!(sent, busy = self.busy.len(), "planned"));
     }
 
-    fn start(&mut self, group: Group, span: &Span, time: Timestamp) {
+    fn start(&mut self, group: Group, turn: Turn, span: &Span, time: Timestamp) {
         for write in &group.writes {
             span.in_scope(|| debug!(object = %write.object, action = write.action.name(), "writing"));
             if let Action::Create(new) = &write.action {
@@ -383,7 +400,7 @@ where
             }
         }
         self.busy.extend(group.objects.iter().map(|object| (object.clone(), Vec::new())));
-        self.writes.spawn(self.writer.clone().send(group).instrument(span.clone()));
+        self.writes.spawn(self.writer.clone().send(group, turn).instrument(span.clone()));
     }
 
     fn not_listed(&self, watches: &Watches) -> Error {
@@ -399,3 +416,6 @@ where
         Error::NotListed { waited: LIST_PATIENCE, missing: missing.join("; ") }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -21,6 +21,9 @@ pub enum Error {
     /// A part of the cloud ended that never should.
     #[error("a part of the cloud broke down")]
     Broken(#[source] tokio::task::JoinError),
+    /// A part of the cloud came to its end; the log says why.
+    #[error("a part of the cloud has ended")]
+    Ended,
     /// A request failed.
     #[error("{doing}")]
     Api {
@@ -43,17 +46,6 @@ pub enum Error {
 /// Says what a request was for.
 pub(crate) fn doing(doing: &'static str) -> impl FnOnce(kube::Error) -> Error {
     move |source| Error::Api { doing, source: Box::new(source) }
-}
-
-/// The error and what caused it, in one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text = format!("{text}: {error}");
-        source = error.source();
-    }
-    text
 }
 
 /// Whether the object is not there.

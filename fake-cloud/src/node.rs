@@ -25,7 +25,7 @@ use crate::{
 /// Annotation by which other tools mark a node as one that has no machine behind it.
 pub const FAKE_ANNOTATION: &str = "kwok.x-k8s.io/node";
 /// How often a kubelet reports its status when nothing changes.
-const REPORT_EVERY: Duration = Duration::from_secs(300);
+const REPORT_EVERY: Duration = Duration::from_mins(5);
 /// Port of the kubelet's API; nothing listens, so that logs and exec fail at once.
 const KUBELET_PORT: i32 = 10250;
 /// Labels that every node carries in an old form too; the controller manager would add them with a write of its own.

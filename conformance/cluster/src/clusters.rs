@@ -5,8 +5,7 @@
 
 use std::{
     collections::BTreeMap,
-    fs::{self, OpenOptions},
-    os::unix::fs::OpenOptionsExt,
+    fs,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
@@ -119,6 +118,7 @@ pub fn start(
     progress: &dyn Progress,
 ) -> Result<Running, Error> {
     let dir = folder(root, name)?;
+    config.check()?;
     let mut job = None;
     let mut deadline = Instant::now() + START_PATIENCE;
     let mut launch = Launch { program, child: None, launches: 0, since: Instant::now() };
@@ -170,12 +170,7 @@ struct Launch<'a> {
 impl Launch<'_> {
     fn again(&mut self, dir: &Path) -> Result<(), Error> {
         let log = log(dir);
-        let out = OpenOptions::new()
-            .append(true)
-            .create(true)
-            .mode(0o600)
-            .open(&log)
-            .map_err(Error::io("opening", &log))?;
+        let out = files::append(&log)?;
         let err = out.try_clone().map_err(Error::io("opening", &log))?;
         let child = Command::new(self.program)
             .args(SUBCOMMAND)
@@ -320,12 +315,20 @@ fn state(dir: &Path) -> Result<State, Error> {
     if let Some(reason) = files::read(&dir.join("failed"))? {
         return Ok(State::Failed(reason));
     }
-    Ok(match (served, read_json(&dir.join("ready"))?) {
+    Ok(match (served, read_json::<Box<Ready>>(&dir.join("ready"))?) {
+        // Somebody who just removes what a dead supervisor has left holds the lock too.
+        (true, Some(ready)) if !exists(ready.supervisor)? => State::Stale,
         (true, Some(ready)) => State::Ready(ready),
         (true, None) => State::Starting,
         (false, _) if dir.join("pid").exists() => State::Stale,
         (false, _) => State::New,
     })
+}
+
+fn exists(pid: u32) -> Result<bool, Error> {
+    process::handle(pid)
+        .map(|handle| handle.is_some())
+        .map_err(Error::io("looking for process", pid.to_string()))
 }
 
 /// Whether a supervisor holds the folder's lock.

@@ -1,10 +1,17 @@
 //! What a supervisor is told to run.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+};
 
 use serde::{Deserialize, Serialize};
 
-use crate::binaries::{Binaries, DEFAULT_MINOR};
+use crate::{
+    Error,
+    binaries::{Binaries, DEFAULT_MINOR},
+    plane::STOP_ORDER,
+};
 
 /// One control plane and the processes on it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -31,6 +38,27 @@ impl Default for ServeConfig {
             owner: None,
             ends_with_owner: Vec::new(),
         }
+    }
+}
+
+impl ServeConfig {
+    /// Refuses children that could not be told apart, or from the servers, by their names, and those without a command.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let mut names: BTreeSet<&str> = STOP_ORDER.into();
+        for child in &self.children {
+            let name = child.name.as_str();
+            let good = |c: char| c.is_ascii_alphanumeric() || c == '-';
+            if name.is_empty() || !name.chars().all(good) {
+                return Err(Error::Child { name: name.to_owned(), reason: "use letters, digits and '-'" });
+            }
+            if !names.insert(name) {
+                return Err(Error::Child { name: name.to_owned(), reason: "the name is taken" });
+            }
+            if child.argv.is_empty() {
+                return Err(Error::Child { name: name.to_owned(), reason: "it has no command" });
+            }
+        }
+        Ok(())
     }
 }
 
@@ -96,6 +124,8 @@ impl ChildConfig {
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
+
     use super::*;
 
     #[test]
@@ -116,6 +146,23 @@ mod tests {
         assert_eq!(resolved.argv, ["cloud", "--kubeconfig=/k", "--admin=:1"]);
         assert_eq!(resolved.env["OTHER"], "2/1");
         assert_eq!(resolved.health.as_deref(), Some("http://127.0.0.1:1/healthz"));
+    }
+
+    #[rstest]
+    #[case(&["cloud", "controller"], "cmd", None)]
+    #[case(&["cloud", "cloud"], "cmd", Some("child process \"cloud\": the name is taken"))]
+    #[case(&["etcd"], "cmd", Some("child process \"etcd\": the name is taken"))]
+    #[case(&["../x"], "cmd", Some("child process \"../x\": use letters, digits and '-'"))]
+    #[case(&["cloud"], "", Some("child process \"cloud\": it has no command"))]
+    fn children_are_checked(#[case] names: &[&str], #[case] command: &str, #[case] wanted: Option<&str>) {
+        let child = |name: &&str| ChildConfig {
+            name: (*name).to_owned(),
+            argv: command.split_whitespace().map(str::to_owned).collect(),
+            env: BTreeMap::new(),
+            health: None,
+        };
+        let config = ServeConfig { children: names.iter().map(child).collect(), ..ServeConfig::default() };
+        assert_eq!(config.check().err().map(|error| error.to_string()).as_deref(), wanted);
     }
 
     #[test]

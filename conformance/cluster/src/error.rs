@@ -62,6 +62,14 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
+    /// A process of the configuration can't be run.
+    #[error("child process \"{name}\": {reason}")]
+    Child {
+        /// Its name in the configuration.
+        name: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
     /// A client could not be made.
     #[error("connecting to the cluster")]
     Client(#[from] buffer_client::Error),
@@ -140,22 +148,5 @@ impl Error {
     pub(crate) fn io(what: &'static str, path: impl AsRef<Path>) -> impl FnOnce(io::Error) -> Self {
         let path = path.as_ref().to_owned();
         move |source| Self::Io { what, path, source }
-    }
-
-    /// The message with all its sources, for a file that another process reads.
-    pub(crate) fn chain(&self) -> String {
-        Self::chain_of(self)
-    }
-
-    /// The same for any error.
-    pub(crate) fn chain_of(error: &dyn std::error::Error) -> String {
-        let mut text = error.to_string();
-        let mut next = error.source();
-        while let Some(source) = next {
-            text.push_str(": ");
-            text.push_str(&source.to_string());
-            next = source.source();
-        }
-        text
     }
 }

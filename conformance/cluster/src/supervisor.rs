@@ -22,6 +22,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use buffer_client::chain;
 use kube::api::DynamicObject;
 use rustix::{
     fs::{FlockOperation, Mode},
@@ -89,7 +90,7 @@ pub fn serve(dir: &Path) -> Result<Outcome, Error> {
     if std::thread::current().name() != Some("main") || tokio::runtime::Handle::try_current().is_ok() {
         return Err(Error::NotMainThread);
     }
-    // Refused when it leads a session already, as from an interactive shell without job control: then there is no need.
+    // Refused only to the leader of a process group, as an interactive shell starts one: then nobody relies on it.
     if let Err(error) = setsid() {
         tracing::debug!(%error, "keeping the session");
     }
@@ -157,7 +158,7 @@ async fn run(dir: &Path) -> Result<Outcome, Error> {
 
 /// Works until there is a reason to end, then ends all children.
 async fn attend(dir: &Path, job: &Job, fleet: &mut Fleet, ends: &mut Ends) -> Result<Outcome, Error> {
-    let end = tokio::select! {
+    let mut end = tokio::select! {
         biased;
         end = ends.next() => Ok(end),
         worked = work(dir, job, fleet) => worked.map(|()| Outcome::Ended),
@@ -165,7 +166,7 @@ async fn attend(dir: &Path, job: &Job, fleet: &mut Fleet, ends: &mut Ends) -> Re
     if let Ok(Outcome::Ended) = end {
         tokio::select! {
             // Asked twice, or the owner is gone meanwhile: no more patience.
-            _ = ends.next() => {}
+            sooner = ends.next() => end = Ok(sooner),
             ended = stop(fleet) => ended?,
         }
     }
@@ -173,8 +174,8 @@ async fn attend(dir: &Path, job: &Job, fleet: &mut Fleet, ends: &mut Ends) -> Re
     match end {
         Ok(outcome) => Ok(outcome),
         Err(error) => {
-            tracing::error!(error = error.chain(), "failed");
-            publish(&dir.join("failed"), error.chain())?;
+            tracing::error!(error = chain(&error), "failed");
+            publish(&dir.join("failed"), chain(&error))?;
             // All of the owner's processes shall see the reason, not only the first one.
             if job.cluster.owner.is_some() { Ok(ends.next().await) } else { Ok(Outcome::Failed) }
         }
@@ -365,7 +366,7 @@ async fn converse(mut stream: UnixStream, fleet: &mut Fleet) -> std::io::Result<
     let answer = match done {
         Ok(()) => Answer::Children(fleet.states()),
         Err(Error::Refused(reason)) => Answer::Refused(reason),
-        Err(error) => Answer::Refused(error.chain()),
+        Err(error) => Answer::Refused(chain(&error)),
     };
     let mut text = serde_json::to_string(&answer)?;
     text.push('\n');

@@ -6,7 +6,7 @@ use conformance_report::model::Profile;
 use sha2::{Digest, Sha256};
 
 use crate::{
-    diagnostic::{Diagnostic, Position},
+    diagnostic::Diagnostic,
     rows::Feature,
     scenario::{Origin, Scenario, lift::lift, raw::Node},
     words::{did_you_mean, nearest},
@@ -192,7 +192,7 @@ fn twice(scenario: &Scenario, path: &[&str; 2], what: &str, value: &str, other: 
     let at = Node::parse(&scenario.file, &scenario.text)
         .ok()
         .and_then(|root| root.get(path[0])?.get(path[1]).map(|node| node.at))
-        .unwrap_or_else(Position::default);
+        .unwrap_or_default();
     let message = format!("the {what} `{value}` is that of {} too", other.file);
     Diagnostic::new(&scenario.file, &scenario.text, at, message)
 }

@@ -109,7 +109,8 @@ pub struct Exemption {
     /// Where it is discussed.
     pub link: String,
     /// Last day on which it counts.
-    #[schemars(with = "String")]
+    #[serde(deserialize_with = "date")]
+    #[schemars(with = "String", regex(pattern = "^[0-9]{4}-[0-9]{2}-[0-9]{2}$"))]
     pub expires: Date,
 }
 
@@ -209,14 +210,23 @@ pub struct Slot {
 pub struct Shape {
     /// CPU.
     #[serde(deserialize_with = "quantity")]
-    #[schemars(with = "String")]
+    #[schemars(with = "IntOrString")]
     pub cpu: Quantity,
     /// Memory, bytes.
     #[serde(deserialize_with = "quantity")]
-    #[schemars(with = "String")]
+    #[schemars(with = "IntOrString")]
     pub memory: Quantity,
     /// Pods.
     pub pods: u32,
+}
+
+/// How a quantity may be written.
+#[derive(JsonSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "it only describes")]
+enum IntOrString {
+    Number(f64),
+    Text(String),
 }
 
 /// Names of the chunks and their share of a node's CPU and memory, in percent. Both leave at least a tenth of the
@@ -249,8 +259,17 @@ impl Shape {
     }
 }
 
-fn quantity<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Quantity, D::Error> {
+fn date<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Date, D::Error> {
     let text = String::deserialize(deserializer)?;
+    text.parse().map_err(|_| D::Error::custom(format!("`{text}` is not a date such as 2027-01-31")))
+}
+
+fn quantity<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Quantity, D::Error> {
+    let text = match Value::deserialize(deserializer)? {
+        Value::String(text) => text,
+        Value::Number(number) => number.to_string(),
+        _ => return Err(D::Error::custom("expected a quantity such as 1900m or 4Gi")),
+    };
     let quantity: Quantity = text.parse().map_err(D::Error::custom)?;
     if quantity.is_positive() {
         Ok(quantity)

@@ -130,7 +130,9 @@ fn keys(schema: &Value) -> String {
     let nothing = Map::new();
     let properties = schema["properties"].as_object().unwrap_or(&nothing);
     if properties.is_empty() {
-        return one_line(&schema["description"]);
+        return schema["description"]
+            .as_str()
+            .map_or_else(|| "a name".to_owned(), |_| one_line(&schema["description"]));
     }
     let required: Vec<&str> =
         schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();

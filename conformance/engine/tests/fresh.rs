@@ -1,5 +1,7 @@
 //! What is generated from the code is as committed. `BUFCONF_GENERATE=1` writes it.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests")]
+
 use std::{fs, path::Path};
 
 use conformance_engine::schema;

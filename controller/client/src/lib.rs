@@ -2,9 +2,15 @@
 //!
 //! kube's own connector leaves Nagle's algorithm on (the first request of each connection then waits 40 ms, kube-rs issue
 //! 2056) and speaks HTTP/1.1 only. This one sets `TCP_NODELAY` and offers HTTP/2.
+//!
+//! Errors of clients carry their causes apart; [`chain()`] puts them in one line.
+
+mod chain;
 
 use std::{path::Path, time::Duration};
 
+pub use chain::chain;
+use http::{Request, Response};
 use hyper_rustls::{FixedServerNameResolver, HttpsConnectorBuilder};
 use hyper_util::{
     client::legacy::{Client as HyperClient, connect::HttpConnector},
@@ -15,7 +21,10 @@ use kube::{
     client::{Body, ClientBuilder, ConfigExt, retry::RetryPolicy},
     config::{KubeConfigOptions, Kubeconfig},
 };
-use tower::{BoxError, ServiceBuilder, retry::RetryLayer};
+use tower::{
+    BoxError, ServiceBuilder,
+    retry::{Policy, RetryLayer},
+};
 
 /// Why a client could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -57,7 +66,7 @@ pub async fn config(kubeconfig: Option<&Path>) -> Result<Config, Error> {
     })
 }
 
-/// A client for a configuration. Requests that the server asks to repeat (429, 503, 504) are repeated.
+/// A client for a configuration. Requests that the server asks to repeat (429, 503, 504) are repeated, evictions are not.
 pub fn client(config: Config) -> Result<Client, Error> {
     let mut http = HttpConnector::new();
     http.enforce_http(false);
@@ -74,10 +83,53 @@ pub fn client(config: Config) -> Result<Client, Error> {
 
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
-        .layer(RetryLayer::new(RetryPolicy::server_retry()))
+        .layer(RetryLayer::new(Retry(RetryPolicy::server_retry())))
         .option_layer(config.auth_layer()?)
         .layer(config.extra_headers_layer()?)
         .map_err(BoxError::from)
         .service(hyper);
     Ok(ClientBuilder::new(service, config.default_namespace).build())
+}
+
+/// Repeats what the server asks to repeat, but no evictions: there, 429 is the answer of a disruption budget, which may stand
+/// for hours, and the caller has to know.
+#[derive(Clone)]
+struct Retry(RetryPolicy);
+
+impl<T> Policy<Request<Body>, Response<T>, BoxError> for Retry {
+    type Future = <RetryPolicy as Policy<Request<Body>, Response<T>, BoxError>>::Future;
+
+    fn retry(
+        &mut self,
+        request: &mut Request<Body>,
+        result: &mut Result<Response<T>, BoxError>,
+    ) -> Option<Self::Future> {
+        if is_eviction(request) { None } else { self.0.retry(request, result) }
+    }
+
+    fn clone_request(&mut self, request: &Request<Body>) -> Option<Request<Body>> {
+        let policy: &mut dyn Policy<_, Response<T>, BoxError, Future = Self::Future> = &mut self.0;
+        if is_eviction(request) { None } else { policy.clone_request(request) }
+    }
+}
+
+fn is_eviction(request: &Request<Body>) -> bool {
+    request.uri().path().ends_with("/eviction")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn evictions_are_not_repeated() {
+        let repeats = |path: &str| {
+            let mut policy = Retry(RetryPolicy::server_retry());
+            let mut request = Request::post(path).body(Body::empty()).unwrap();
+            let mut result = Ok(Response::builder().status(429).body(()).unwrap());
+            policy.retry(&mut request, &mut result).is_some()
+        };
+        assert!(repeats("/api/v1/namespaces/ns/pods"));
+        assert!(!repeats("/api/v1/namespaces/ns/pods/p/eviction"));
+    }
 }

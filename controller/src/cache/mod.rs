@@ -2,12 +2,13 @@
 
 mod table;
 
-use std::{sync::Arc, time::Instant};
+use std::sync::Arc;
 
 use buffer_core::snapshot::{
     Buffer, Claim, DaemonSet, Node, NodeClass, ObjectKey, Pod, Pool, Snapshot, Template, Workload,
 };
 use jiff::Timestamp;
+use tokio::time::Instant;
 
 pub use table::{Observed, Op, Row, Table, version};
 

@@ -10,11 +10,12 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use tokio::time::Instant;
 
 use crate::kind::{Kind, ObjectRef};
 

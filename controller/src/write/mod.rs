@@ -1,21 +1,22 @@
 //! The writes of a plan.
 //!
 //! Writes to one object are carried out in order, one after the other; so are those to a claim and its node, node first: a
-//! claim says what has been done, not what will be. Everything else goes out at the same time.
+//! claim says what has been done, not what will be. A buffer is said to fit only after all changes to nodes. Everything else goes
+//! out at the same time.
 
 mod node;
 mod send;
 
 use std::collections::{BTreeMap, HashSet};
 
-use buffer_api::{CapacityBufferStatus, NodePoolStatus};
+use buffer_api::{CapacityBufferStatus, NodePoolStatus, conditions::buffer::PROVISIONING};
 use buffer_core::{
     plan::{ClaimStatus, DeleteReason, NewClaim, NodeChange, Plan},
     snapshot::{Claim, ObjectKey},
 };
 
 pub use node::Current;
-pub use send::{Outcome, Writer, event, predicted};
+pub use send::{NodesFirst, Outcome, Turn, Writer, event, predicted};
 
 use crate::{
     cache::Cache,
@@ -32,6 +33,24 @@ pub struct Group {
     pub objects: Vec<ObjectRef>,
     /// The writes, in order. A failed one ends the group.
     pub writes: Vec<Write>,
+}
+
+impl Group {
+    /// Whether nodes are changed.
+    pub fn changes_nodes(&self) -> bool {
+        self.writes.iter().any(|write| matches!(write.action, Action::Node(..)))
+    }
+
+    /// Whether the writes say something that holds only once the plan's changes to nodes are made: that all chunks fit.
+    pub fn waits_for_nodes(&self) -> bool {
+        self.writes.iter().any(|write| match &write.action {
+            Action::BufferStatus { status, .. } => status
+                .conditions
+                .iter()
+                .any(|condition| condition.type_ == PROVISIONING && condition.status == "True"),
+            _ => false,
+        })
+    }
 }
 
 /// One write.
@@ -115,11 +134,6 @@ impl Action {
             Self::Evict { .. } => "pod_evict",
             Self::Release { .. } => "claim_release",
         }
-    }
-
-    /// Whether the planner may have more to do once this is done. Statuses are written last, creations go on in the cloud.
-    pub fn leads_on(&self) -> bool {
-        !matches!(self, Self::BufferStatus { .. } | Self::PoolStatus { .. } | Self::Create(_))
     }
 }
 
@@ -239,14 +253,13 @@ impl Builder<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
-
     use buffer_api::{NodeClaimStatus, labels};
     use buffer_core::{
         plan::{BufferStatus, DeleteClaim},
         snapshot::Node,
     };
     use similar_asserts::assert_eq;
+    use tokio::time::Instant;
 
     use super::*;
     use crate::cache::{Change, Observed, Op};

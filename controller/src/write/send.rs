@@ -1,6 +1,13 @@
 //! How each write is sent.
 
-use std::{fmt::Debug, sync::Arc, time::Duration};
+use std::{
+    fmt::Debug,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use buffer_api::{
     CapacityBuffer, NodeClaim, NodePool,
@@ -22,6 +29,7 @@ use kube::{
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{Action, Current, Group, MANAGER, Write, node::owner};
 use crate::{
@@ -101,8 +109,6 @@ pub struct Outcome {
     pub verified: Vec<String>,
     /// Objects to leave alone until the watch shows what has become of them.
     pub hold: Vec<ObjectRef>,
-    /// Whether there may be more to do.
-    pub leads_on: bool,
     /// The write that failed.
     pub failed: Option<(ObjectRef, &'static str, Error)>,
 }
@@ -117,6 +123,55 @@ enum Done {
     Gone,
     /// The object was there already.
     AlreadyThere,
+}
+
+/// Puts a plan's changes to nodes before the writes that rely on them.
+#[derive(Debug)]
+pub struct NodesFirst {
+    changed: CancellationToken,
+    failed: Arc<AtomicBool>,
+    guard: Arc<DropGuard>,
+}
+
+impl NodesFirst {
+    /// For one plan. Drop it when all of the plan's turns are given out.
+    pub fn new() -> Self {
+        let changed = CancellationToken::new();
+        let guard = Arc::new(changed.clone().drop_guard());
+        Self { changed, failed: Arc::default(), guard }
+    }
+
+    /// The turn of a group.
+    pub fn turn(&self, group: &Group) -> Turn {
+        if group.changes_nodes() {
+            Turn::First { failed: Arc::clone(&self.failed), _guard: Arc::clone(&self.guard) }
+        } else if group.waits_for_nodes() {
+            Turn::After { changed: self.changed.clone(), failed: Arc::clone(&self.failed) }
+        } else {
+            Turn::Any
+        }
+    }
+}
+
+/// When a group may go.
+#[derive(Debug)]
+pub enum Turn {
+    /// It changes nodes.
+    First {
+        /// Set if a write fails.
+        failed: Arc<AtomicBool>,
+        /// Others wait until all of these are gone.
+        _guard: Arc<DropGuard>,
+    },
+    /// It waits for the changes to nodes, and is dropped if one of them fails.
+    After {
+        /// Cancelled when they are through.
+        changed: CancellationToken,
+        /// Whether one has failed.
+        failed: Arc<AtomicBool>,
+    },
+    /// Any time.
+    Any,
 }
 
 /// Sends writes, a bounded number at the same time.
@@ -134,18 +189,23 @@ impl Writer {
         Self { client, interner, metrics, permits: Arc::new(Semaphore::new(AT_ONCE)) }
     }
 
-    /// Carries out a group.
-    pub async fn send(self, group: Group) -> Outcome {
-        // the semaphore is never closed
-        let _permit = self.permits.acquire().await;
+    /// Carries out a group, when it is its turn.
+    pub async fn send(self, group: Group, turn: Turn) -> Outcome {
         let mut outcome = Outcome {
             objects: group.objects,
             changes: Vec::new(),
             verified: Vec::new(),
             hold: Vec::new(),
-            leads_on: false,
             failed: None,
         };
+        if let Turn::After { changed, failed } = &turn {
+            changed.cancelled().await;
+            if failed.load(Ordering::Relaxed) {
+                return outcome;
+            }
+        }
+        // the semaphore is never closed
+        let _permit = self.permits.acquire().await;
         for write in group.writes {
             let name = write.action.name();
             let sent = tokio::time::timeout(LONGEST, self.carry_out(&write)).await;
@@ -160,7 +220,6 @@ impl Writer {
             match sent {
                 Ok(Done::Answered(changes)) => {
                     outcome.changes.extend(changes);
-                    outcome.leads_on |= write.action.leads_on();
                     if matches!(write.action, Action::Verify { .. }) {
                         outcome.verified.push(write.object.key.name);
                     }
@@ -170,6 +229,9 @@ impl Writer {
                 Err(error) => {
                     if matches!(write.action, Action::Create(_)) {
                         outcome.changes.push(Change::Claim(Op::Retracted(write.object.clone())));
+                    }
+                    if let Turn::First { failed, .. } = &turn {
+                        failed.store(true, Ordering::Relaxed);
                     }
                     outcome.failed = Some((write.object, name, error));
                     break;

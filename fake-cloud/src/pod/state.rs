@@ -2,6 +2,7 @@
 
 use std::{net::Ipv4Addr, time::Duration};
 
+use buffer_api::duration::{self, ParseDurationError};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt;
@@ -12,10 +13,7 @@ use super::{
     requests::Held,
     status::{self, Exit},
 };
-use crate::{
-    claim::elapsed,
-    duration::{self, ParseDurationError},
-};
+use crate::claim::elapsed;
 
 /// Pod annotation: how long the containers run before they end by themselves, as a Go duration. Without it the pods of
 /// Jobs end at once, and all others never. Pods that are always restarted don't end.
@@ -98,6 +96,8 @@ pub enum Step {
     Wait(Duration),
     /// The node takes the pod: patch its status, and count what it holds.
     Start(Held, Value),
+    /// The node refuses the pod, if it really is as it was seen: patch its status.
+    Reject(Value),
     /// Patch its status.
     Patch(Value),
     /// Its containers have ended: remove the object.
@@ -124,7 +124,7 @@ pub fn decide(pod: &Pod, place: Place, now: Timestamp) -> Step {
     if !started {
         return match admit(pod, place.node, place.others) {
             Ok(held) => Step::Start(held, status::starting(pod, place.host_ip, now)),
-            Err(Rejection { reason, message }) => Step::Patch(status::rejected(pod, &reason, &message, now)),
+            Err(Rejection { reason, message }) => Step::Reject(status::rejected(pod, &reason, &message, now)),
         };
     }
     if phase != "Running" {
@@ -245,7 +245,7 @@ mod tests {
         for _ in 0..10 {
             let step = next(&pod, second);
             match &step {
-                Step::Start(_, patch) | Step::Patch(patch) => pod = apply(&pod, patch),
+                Step::Start(_, patch) | Step::Reject(patch) | Step::Patch(patch) => pod = apply(&pod, patch),
                 _ => return (phases, pod, step),
             }
             phases.push(pod.status.clone().and_then(|s| s.phase).expect("a phase"));

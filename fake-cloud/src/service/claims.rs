@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// The longest wait between two attempts to buy.
-const LONGEST_BACK_OFF: Duration = Duration::from_secs(60);
+const LONGEST_BACK_OFF: Duration = Duration::from_mins(1);
 
 /// Looks at a claim.
 pub(super) async fn look(claim: Arc<NodeClaim>, world: Arc<World>) -> Result<Action, Error> {
@@ -136,7 +136,8 @@ async fn launch(world: &World, claim: &Arc<NodeClaim>, at_once: bool) -> Result<
         return Ok(Launch::Waiting);
     };
     if !classes::is_ready(&class) {
-        if class.status.is_some() {
+        // one that has just been made or changed is about to be looked at
+        if classes::is_refused(&class) {
             let message = format!("the FakeNodeClass \"{class_name}\" is not Ready");
             let unknown = Launched { status: "Unknown", reason: NODE_CLASS_NOT_READY, message: &message };
             write(world, claim, claim::status(claim, None, unknown, Timestamp::now())).await?;
@@ -286,12 +287,13 @@ async fn release(world: &World, claim: &NodeClaim) -> Result<(), Error> {
     });
     let claims: Api<NodeClaim> = Api::all(world.client.clone());
     match claims.patch(claim::name(claim), &patched(), &Patch::Merge(patch)).await {
-        Ok(_) => {
+        Ok(released) => {
             info!(claim = claim::name(claim), "released");
+            world.own_claims.put(released);
             Ok(())
         }
-        Err(error) if is_gone(&error) => Ok(()),
-        // stale too: it is tried again with what the watch shows then
+        // stale: the watch will show how the claim has changed
+        Err(error) if is_gone(&error) || is_stale(&error) => Ok(()),
         Err(error) => Err(doing("releasing a claim")(error)),
     }
 }

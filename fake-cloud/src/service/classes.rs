@@ -5,6 +5,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use buffer_api::{
     FakeNodeClass, FakeNodeClassStatus, conditions::pool::READY, fake_node_class::InstanceType,
 };
+use buffer_client::chain;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{Api, ResourceExt, api::Patch, runtime::controller::Action};
@@ -14,16 +15,24 @@ use super::{World, is_ours, machine, patched};
 use crate::{
     catalog, claim,
     claim::elapsed,
-    error::{Error, chain, doing, is_gone, is_stale},
+    error::{Error, doing, is_gone, is_stale},
     rules::{Labels, Rules},
 };
 
 /// Whether the class is Ready as it is now.
 pub(super) fn is_ready(class: &FakeNodeClass) -> bool {
-    class.status.as_ref().is_some_and(|status| {
-        let ready = status.conditions.iter().find(|c| c.type_ == READY);
-        ready.is_some_and(|c| c.status == "True" && c.observed_generation == class.metadata.generation)
-    })
+    is_found(class, "True")
+}
+
+/// Whether the class can't be used as it is now.
+pub(super) fn is_refused(class: &FakeNodeClass) -> bool {
+    is_found(class, "False")
+}
+
+fn is_found(class: &FakeNodeClass, ready: &str) -> bool {
+    let conditions = class.status.iter().flat_map(|status| &status.conditions);
+    let mut now = conditions.filter(|c| c.observed_generation == class.metadata.generation);
+    now.any(|c| c.type_ == READY && c.status == ready)
 }
 
 /// Looks at a class.

@@ -204,6 +204,11 @@ impl Ledger {
         uids.filter_map(|uid| self.entries.get(uid)).map(|entry| entry.object.clone()).collect()
     }
 
+    /// Whether the pod is still there.
+    pub(super) fn knows(&self, uid: &str) -> bool {
+        self.entries.contains_key(uid)
+    }
+
     /// What the node's other pods hold.
     pub(super) fn others(&self, node: &str, uid: &str) -> Vec<&Held> {
         let uids = self.by_node.get(node).into_iter().flatten().filter(|other| *other != uid);

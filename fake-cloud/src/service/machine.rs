@@ -69,12 +69,11 @@ pub(super) async fn stop(world: &World, claim: &NodeClaim) -> Result<bool, Error
         Some(node) => Some(node.as_ref().clone()),
         None => nodes.get_opt(name).await.map_err(doing("reading a node"))?,
     };
-    match node.filter(|node| world.claim_uid_of(node) == Some(uid)) {
-        Some(node) => delete(world, &node).await,
-        None => {
-            mark(world, uid, |instance| instance.unseen = false);
-            Ok(true)
-        }
+    if let Some(node) = node.filter(|node| world.claim_uid_of(node) == Some(uid)) {
+        delete(world, &node).await
+    } else {
+        mark(world, uid, |instance| instance.unseen = false);
+        Ok(true)
     }
 }
 

@@ -31,7 +31,10 @@ use kube::{
         watcher,
     },
 };
-use tokio::{sync::watch as signal, task::JoinSet};
+use tokio::{
+    sync::{oneshot, watch as signal},
+    task::JoinSet,
+};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
@@ -114,27 +117,30 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), Error> {
         client: client.clone(),
     });
 
+    // a store's own signal wakes only one of those who wait for it, and the queue waits already
+    let (classes_filled, classes_wait) = oneshot::channel();
+    let (claims_filled, claims_wait) = oneshot::channel();
+    let (nodes_filled, nodes_wait) = oneshot::channel();
+    let (pods_filled, pods_wait) = oneshot::channel();
     let all = watcher::Config::default;
-    let watched = objects(Api::all(client.clone()), all(), write_classes, class_observer(world.clone()));
-    parts.spawn(reconcile(watched, woken_classes, classes.clone(), world.clone(), classes::look));
-    let watched = objects(Api::all(client.clone()), all(), write_claims, claim_observer(world.clone()));
-    parts.spawn(reconcile(watched, woken_claims, claims.clone(), world.clone(), claims::look));
-    let watched = objects(Api::all(client.clone()), all(), write_nodes, node_observer(world.clone()));
-    parts.spawn(reconcile(watched, woken_nodes, nodes.clone(), world.clone(), nodes::look));
-    let bound = watcher::Config::default().fields("spec.nodeName!=");
-    let watched = objects(Api::all(client.clone()), bound, write_pods, pod_observer(world.clone()));
-    parts.spawn(reconcile(watched, woken_pods, pods.clone(), world.clone(), pods::look));
+    let observer = class_observer(world.clone());
+    let watched = objects(Api::all(client.clone()), all(), write_classes, classes_filled, observer);
+    parts.spawn(reconcile(watched, woken_classes, classes, world.clone(), classes::look));
+    let observer = claim_observer(world.clone());
+    let watched = objects(Api::all(client.clone()), all(), write_claims, claims_filled, observer);
+    parts.spawn(reconcile(watched, woken_claims, claims, world.clone(), claims::look));
+    let observer = node_observer(world.clone());
+    let watched = objects(Api::all(client.clone()), all(), write_nodes, nodes_filled, observer);
+    parts.spawn(reconcile(watched, woken_nodes, nodes, world.clone(), nodes::look));
+    let bound = all().fields("spec.nodeName!=");
+    let observer = pod_observer(world.clone());
+    let watched = objects(Api::all(client.clone()), bound, write_pods, pods_filled, observer);
+    parts.spawn(reconcile(watched, woken_pods, pods, world.clone(), pods::look));
     parts.spawn(heart::beat(client, commands));
     parts.spawn(async move {
         // keeps the queue of classes open: only the watch and timers wake them
         let _open = wake_classes;
-        let filled = tokio::try_join!(
-            async { claims.wait_until_ready().await },
-            async { classes.wait_until_ready().await },
-            async { nodes.wait_until_ready().await },
-            async { pods.wait_until_ready().await },
-        );
-        if filled.is_ok() {
+        if tokio::try_join!(classes_wait, claims_wait, nodes_wait, pods_wait).is_ok() {
             info!("the cloud is open");
             set_synced.send_replace(true);
         }
@@ -144,7 +150,7 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), Error> {
     tokio::select! {
         () = stop.cancelled() => Ok(()),
         Some(ended) = parts.join_next() => match ended {
-            Ok(()) => Ok(()),
+            Ok(()) => Err(Error::Ended),
             Err(error) => Err(Error::Broken(error)),
         },
     }
@@ -170,8 +176,10 @@ impl World {
 
     /// What goes wrong with a claim's instance.
     fn fate_of(&self, claim: &NodeClaim, rules: &Rules) -> Fate {
-        let struck = self.class_of(claim).and_then(|class| class.status.clone()).unwrap_or_default().struck;
-        rules.fate(&struck, claim::name(claim), &claim::fault_labels(claim))
+        let class = self.class_of(claim);
+        let struck = class.as_ref().and_then(|class| class.status.as_ref()).map(|status| &status.struck);
+        let struck = struck.map(Vec::as_slice).unwrap_or_default();
+        rules.fate(struck, claim::name(claim), &claim::fault_labels(claim))
     }
 
     /// The UID of the claim to whose instance a node belongs.
@@ -233,8 +241,8 @@ fn class_observer(world: Arc<World>) -> impl FnMut(Change<FakeNodeClass>) + Send
             return;
         };
         for class in world.classes.state() {
-            let status = class.status.clone().unwrap_or_default();
-            let now = (class.metadata.generation, classes::is_ready(&class), status.struck);
+            let struck = class.status.as_ref().map(|status| status.struck.clone());
+            let now = (class.metadata.generation, classes::is_ready(&class), struck);
             if known.get(&class.name_any()) == Some(&now) {
                 continue;
             }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{
     Api, ResourceExt,
     api::{DeleteParams, Patch, Preconditions},
@@ -19,14 +19,29 @@ use crate::{
 
 /// Looks at a pod.
 pub(super) async fn look(pod: Arc<Pod>, world: Arc<World>) -> Result<Action, Error> {
+    let Some(node_name) = pod.spec.as_ref().and_then(|s| s.node_name.clone()) else {
+        return Ok(Action::await_change());
+    };
     let mut pod = world.own_pods.newest(pod);
     let namespace = pod.namespace().unwrap_or_default();
     let pods: Api<Pod> = Api::namespaced(world.client.clone(), &namespace);
     loop {
-        let patch = match next(&world, &pod)? {
+        let Some(node) = world.nodes.get(&ObjectRef::new(&node_name)) else {
+            return Ok(Action::await_change());
+        };
+        let mut step = next(&world, &pod, &node)?;
+        if let Step::Reject(_) = step {
+            // the watch of nodes may be behind that of pods: what the scheduler saw is not yet seen here
+            let nodes: Api<Node> = Api::all(world.client.clone());
+            let Some(node) = nodes.get_opt(&node_name).await.map_err(doing("reading a node"))? else {
+                return Ok(Action::await_change());
+            };
+            step = next(&world, &pod, &node)?;
+        }
+        let patch = match step {
             Step::Rest => return Ok(Action::await_change()),
             Step::Wait(wait) => return Ok(Action::requeue(wait)),
-            Step::Start(_, patch) | Step::Patch(patch) => patch,
+            Step::Start(_, patch) | Step::Reject(patch) | Step::Patch(patch) => patch,
             Step::Remove => {
                 remove(&pods, &pod).await?;
                 return Ok(Action::await_change());
@@ -45,22 +60,19 @@ pub(super) async fn look(pod: Arc<Pod>, world: Arc<World>) -> Result<Action, Err
 }
 
 /// What has to be done next. A pod that the node takes is counted from here on, before others are looked at.
-fn next(world: &World, pod: &Pod) -> Result<Step, Error> {
-    let Some(node_name) = pod.spec.as_ref().and_then(|s| s.node_name.as_deref()) else {
-        return Ok(Step::Rest);
-    };
-    let kubelet = lock(&world.fleet).kubelets.get(node_name).copied();
-    let (Some(kubelet), Some(node)) =
-        (kubelet.filter(|kubelet| kubelet.running), world.nodes.get(&ObjectRef::new(node_name)))
-    else {
-        return Ok(Step::Rest);
-    };
+fn next(world: &World, pod: &Pod, node: &Node) -> Result<Step, Error> {
+    let name = node.name_any();
+    let kubelet = lock(&world.fleet).kubelets.get(&name).copied();
+    let Some(kubelet) = kubelet.filter(|kubelet| kubelet.running) else { return Ok(Step::Rest) };
     let uid = pod.uid().unwrap_or_default();
     let mut ledger = lock(&world.ledger);
+    if !ledger.knows(&uid) {
+        return Ok(Step::Rest);
+    }
     let pod_ip =
         ledger.address(&uid).ok_or_else(|| Error::Addresses(format!("the pod {}", pod.name_any())))?;
-    let others = ledger.others(node_name, &uid);
-    let place = Place { node: &node, others: &others, host_ip: kubelet.ip, pod_ip };
+    let others = ledger.others(&name, &uid);
+    let place = Place { node, others: &others, host_ip: kubelet.ip, pod_ip };
     let step = decide(pod, place, Timestamp::now());
     if let Step::Start(held, _) = &step {
         ledger.hold(&uid, held.clone());

@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use buffer_client::chain;
 use futures::{
     Stream, StreamExt,
     channel::mpsc::{UnboundedReceiver, UnboundedSender},
@@ -25,10 +26,11 @@ use kube::{
     },
 };
 use serde::de::DeserializeOwned;
+use tokio::sync::oneshot;
 use tracing::{debug, warn};
 
 use super::World;
-use crate::error::{Error, chain};
+use crate::error::Error;
 
 /// How long a reconciliation that failed waits before it is tried again.
 const RETRY: Duration = Duration::from_secs(1);
@@ -43,12 +45,13 @@ pub(super) enum Change<'a, K> {
     Listed(&'a [Arc<K>]),
 }
 
-/// Watches all objects of a kind: keeps the store, tells `observe` of each change after the store has it, and
-/// yields what to look at.
+/// Watches all objects of a kind: keeps the store, tells `observe` of each change after the store has it, says once that
+/// the store is filled, and yields what to look at.
 pub(super) fn objects<K>(
     api: Api<K>,
     config: watcher::Config,
     writer: Writer<K>,
+    filled: oneshot::Sender<()>,
     mut observe: impl FnMut(Change<K>) + Send + 'static,
 ) -> impl Stream<Item = ObjectRef<K>> + Send
 where
@@ -56,6 +59,7 @@ where
 {
     let kind = K::kind(&()).into_owned();
     let store = writer.as_reader();
+    let mut filled = Some(filled);
     watcher(api, config)
         // who wrote which field is a large part of an object, and is never asked here
         .map(|event| event.map(|e| e.modify(|object| object.meta_mut().managed_fields = None)))
@@ -74,6 +78,8 @@ where
                 Ok(Event::InitDone) => {
                     let all = store.state();
                     observe(Change::Listed(&all));
+                    // nobody is told if the cloud is stopping already
+                    let _ = filled.take().map(|filled| filled.send(()));
                     all.iter().map(|object| ObjectRef::from_obj(object.as_ref())).collect()
                 }
                 Ok(Event::Init | Event::InitApply(_)) => Vec::new(),

@@ -25,21 +25,26 @@ pub(super) fn download(
         return vec![format!("no download for {}", std::env::consts::ARCH)];
     };
     let agent = agent();
-    let mut notes = Vec::new();
-    for &binary in binaries {
-        let result = match binary {
-            Binary::Etcd => etcd(&agent, &sources.etcd_url, release, arch, staging, progress),
-            _ => kubernetes(&agent, &sources.kubernetes_url, binary, release, arch, staging, progress),
-        };
-        if let Err(reason) = result {
-            notes.push(format!("downloading {}: {reason}", binary.file()));
-            // The others come from the same place: an offline machine shall not wait for each.
-            if binary != Binary::Etcd {
-                break;
-            }
-        }
-    }
-    notes
+    let note = |binary: Binary, reason| format!("downloading {}: {reason}", binary.file());
+    let (etcd_wanted, servers): (Vec<Binary>, Vec<Binary>) =
+        binaries.iter().partition(|&&binary| binary == Binary::Etcd);
+    // Side by side: an offline machine shall wait for one time-out, not for two.
+    std::thread::scope(|scope| {
+        let etcd = scope.spawn(|| {
+            let result = etcd_wanted
+                .first()
+                .map(|_| etcd(&agent, &sources.etcd_url, release, arch, staging, progress));
+            result.and_then(Result::err).map(|reason| note(Binary::Etcd, reason))
+        });
+        // The first failure ends it: they all come from the same place.
+        let servers = servers.into_iter().find_map(|binary| {
+            kubernetes(&agent, &sources.kubernetes_url, binary, release, arch, staging, progress)
+                .err()
+                .map(|reason| note(binary, reason))
+        });
+        let etcd = etcd.join().unwrap_or_else(|_| Some("downloading etcd: crashed".to_owned()));
+        etcd.into_iter().chain(servers).collect()
+    })
 }
 
 fn arch() -> Option<&'static str> {

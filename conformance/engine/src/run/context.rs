@@ -109,6 +109,35 @@ impl Context {
         Ok(())
     }
 
+    /// After a write: whoever looks at the object from now on sees the write, where the object is watched at all.
+    pub async fn wrote(&mut self, key: &Key) -> Result<(), Failure> {
+        if self.world.read(|state| state.is_watched(key)) { self.catch_up(key).await } else { Ok(()) }
+    }
+
+    /// Sees to it that what the watch knows of an object is not older than what the server answers now.
+    ///
+    /// A step right after a write would else take what was there before it for what came of it.
+    pub async fn catch_up(&mut self, key: &Key) -> Result<(), Failure> {
+        self.cover(key).await?;
+        let live = self.cluster().get(key).await?;
+        let caught_up = |state: &State| {
+            let seen = state.tracked(key);
+            let known = match &live {
+                None => seen.is_none_or(|seen| seen.now.is_none()),
+                Some(live) => seen.is_some_and(|seen| {
+                    let newest =
+                        seen.now.as_ref().or_else(|| seen.versions.last().map(|(_, version)| version));
+                    newest.is_some_and(|newest| resource_version(newest) >= resource_version(live))
+                }),
+            };
+            if known { Ok(()) } else { Err(Unmet::default()) }
+        };
+        eventually(&self.world, self.patience(Wait::Observe), caught_up)
+            .await
+            .map_err(|_| Failure::Broken(format!("the watch of {key} stays behind the server")))?;
+        Ok(())
+    }
+
     /// Applies an object with the labels of run and scenario, and remembers it for the clean-up.
     pub async fn apply(&self, key: &Key, body: Value) -> Result<(), ApiError> {
         let body = labelled(body, key, &self.scope.run, &self.scope.scenario);
@@ -150,4 +179,9 @@ impl Context {
             None => Ok(()),
         }
     }
+}
+
+/// The version of an object; a later one is a greater number.
+fn resource_version(object: &Value) -> Option<u64> {
+    object["metadata"]["resourceVersion"].as_str()?.parse().ok()
 }

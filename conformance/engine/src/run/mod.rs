@@ -22,4 +22,4 @@ pub mod wait;
 pub mod watch;
 pub mod world;
 
-pub use runner::Runner;
+pub use runner::{Runner, planned};

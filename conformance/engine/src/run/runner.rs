@@ -202,27 +202,10 @@ impl Runner {
 
     /// The result of a case as far as it is known without its steps.
     fn result(&self, plan: &Plan<'_>, outcome: Outcome, reason: Option<String>) -> ScenarioResult {
-        let Plan { scenario, case, started } = plan;
         ScenarioResult {
-            id: scenario.id.clone(),
-            name: scenario.name.clone(),
-            case: case.map(|case| case.name.clone()),
-            title: scenario.title.clone(),
-            level: scenario.level,
-            profiles: scenario.profiles.clone(),
-            features: scenario.features.iter().map(ToString::to_string).collect(),
-            sources: scenario.sources.clone(),
-            file: scenario.file.clone(),
-            catalogue: scenario.origin == Origin::Catalogue,
-            outcome,
-            reason,
-            started_ms: between(self.started, *started),
-            duration_ms: between(*started, Timestamp::now()),
-            attempts: 1,
-            steps: with_unreached(scenario, Vec::new()),
-            violations: Vec::new(),
-            timeline: Vec::new(),
-            leaks: Vec::new(),
+            started_ms: between(self.started, plan.started),
+            duration_ms: between(plan.started, Timestamp::now()),
+            ..blank(plan.scenario, plan.case, outcome, reason)
         }
     }
 
@@ -278,6 +261,47 @@ async fn supervise(
     if let Some(Ok(panic)) = joined.err().map(JoinError::try_into_panic) {
         let why = format!("the suite panicked: {}", panic_text(&*panic));
         record.lock().unknown.get_or_insert(why);
+    }
+}
+
+/// The results of a scenario that has not run: one a case, or one where it has none.
+#[must_use]
+pub fn planned(scenario: &Scenario, outcome: Outcome, reason: Option<&str>) -> Vec<ScenarioResult> {
+    let one = |case| blank(scenario, case, outcome, reason.map(ToOwned::to_owned));
+    if scenario.cases.is_empty() {
+        vec![one(None)]
+    } else {
+        scenario.cases.iter().map(Some).map(one).collect()
+    }
+}
+
+/// The result of a case of which nothing has happened.
+fn blank(
+    scenario: &Scenario,
+    case: Option<&Case>,
+    outcome: Outcome,
+    reason: Option<String>,
+) -> ScenarioResult {
+    ScenarioResult {
+        id: scenario.id.clone(),
+        name: scenario.name.clone(),
+        case: case.map(|case| case.name.clone()),
+        title: scenario.title.clone(),
+        level: scenario.level,
+        profiles: scenario.profiles.clone(),
+        features: scenario.features.iter().map(ToString::to_string).collect(),
+        sources: scenario.sources.clone(),
+        file: scenario.file.clone(),
+        catalogue: scenario.origin == Origin::Catalogue,
+        outcome,
+        reason,
+        started_ms: 0,
+        duration_ms: 0,
+        attempts: 1,
+        steps: with_unreached(scenario, Vec::new()),
+        violations: Vec::new(),
+        timeline: Vec::new(),
+        leaks: Vec::new(),
     }
 }
 

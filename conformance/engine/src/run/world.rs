@@ -391,6 +391,12 @@ impl State {
         &self.scope
     }
 
+    /// Whether a watch sees that object.
+    #[must_use]
+    pub fn is_watched(&self, key: &Key) -> bool {
+        self.watches.keys().any(|watched| watched.sees(key))
+    }
+
     /// Whether every watch has listed its objects once.
     #[must_use]
     pub fn complete(&self) -> bool {

@@ -193,13 +193,11 @@ impl<'de> de::Deserializer<'de> for &'de Node {
         visitor: V,
     ) -> Result<V::Value, Fault> {
         let result = match &self.kind {
-            Kind::Text(text) => {
-                let word: StrDeserializer<'_, Fault> = text.as_str().into_deserializer();
-                de::Deserializer::deserialize_enum(word, name, variants, visitor)
-            }
-            Kind::Map(entries) => match entries.as_slice() {
-                [(key, value)] => visitor.visit_enum(Variant { name, key, value }),
-                _ => {
+            Kind::Text(text) => Word(text).deserialize_enum(name, variants, visitor),
+            Kind::Map(entries) => {
+                if let [(key, value)] = entries.as_slice() {
+                    visitor.visit_enum(Variant { name, key, value })
+                } else {
                     let keys: Vec<_> = entries.iter().map(|(key, _)| format!("`{}`", key.text)).collect();
                     let found = if keys.is_empty() { "none".to_owned() } else { keys.join(", ") };
                     Err(Fault {
@@ -207,7 +205,7 @@ impl<'de> de::Deserializer<'de> for &'de Node {
                         message: format!("expected exactly one {}, found {found}", noun(name)),
                     })
                 }
-            },
+            }
             // the visitor says what it expected
             _ => return self.deserialize_any(visitor),
         };
@@ -233,13 +231,39 @@ impl<'de> de::Deserializer<'de> for &'de Node {
     }
 }
 
+/// A key, or a text of which only a few are right.
+struct Word<'de>(&'de str);
+
+impl<'de> de::Deserializer<'de> for Word<'de> {
+    type Error = Fault;
+
+    fn deserialize_any<V: de::Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+        visitor.visit_borrowed_str(self.0)
+    }
+
+    fn deserialize_enum<V: de::Visitor<'de>>(
+        self,
+        name: &'static str,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Fault> {
+        let word: StrDeserializer<'_, Fault> = self.0.into_deserializer();
+        visitor.visit_enum(word).map_err(|fault| fault.of(name))
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit unit_struct
+        newtype_struct seq tuple tuple_struct map struct identifier ignored_any
+    }
+}
+
 struct Items<'de>(std::slice::Iter<'de, Node>);
 
 impl<'de> de::SeqAccess<'de> for Items<'de> {
     type Error = Fault;
 
     fn next_element_seed<T: de::DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Fault> {
-        self.0.next().map(|item| seed.deserialize(item)).transpose()
+        self.0.next().map(|item| seed.deserialize(item).map_err(|fault| fault.or_at(item.at))).transpose()
     }
 }
 
@@ -254,17 +278,14 @@ impl<'de> de::MapAccess<'de> for Entries<'de> {
     fn next_key_seed<K: de::DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Fault> {
         self.value = self.rest.next();
         self.value
-            .map(|(key, _)| {
-                let word: StrDeserializer<'_, Fault> = key.text.as_str().into_deserializer();
-                seed.deserialize(word).map_err(|fault| fault.or_at(key.at))
-            })
+            .map(|(key, _)| seed.deserialize(Word(&key.text)).map_err(|fault| fault.or_at(key.at)))
             .transpose()
     }
 
     fn next_value_seed<V: de::DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Fault> {
         match self.value.take() {
-            // a value that another deserializer reads (a flattened one) can fail without a place of its own
-            Some((key, value)) => seed.deserialize(value).map_err(|fault| fault.or_at(key.at)),
+            // what a type says of a value that it has read has no place of its own
+            Some((_, value)) => seed.deserialize(value).map_err(|fault| fault.or_at(value.at)),
             None => Err(de::Error::custom("a value without a key")),
         }
     }
@@ -281,8 +302,8 @@ impl<'de> de::EnumAccess<'de> for Variant<'de> {
     type Variant = &'de Node;
 
     fn variant_seed<V: de::DeserializeSeed<'de>>(self, seed: V) -> Result<(V::Value, &'de Node), Fault> {
-        let word: StrDeserializer<'_, Fault> = self.key.text.as_str().into_deserializer();
-        let variant = seed.deserialize(word).map_err(|fault| fault.of(self.name).or_at(self.key.at))?;
+        let variant =
+            seed.deserialize(Word(&self.key.text)).map_err(|fault| fault.of(self.name).or_at(self.key.at))?;
         Ok((variant, self.value))
     }
 }

@@ -115,7 +115,10 @@ pub fn substitute(value: &Value, vars: &Vars) -> Result<Value, SubstituteError> 
     let node = Node::from_value(value, crate::diagnostic::Position::default());
     match replace(&node, vars) {
         Ok(Some(node)) => Ok(node.to_value()),
-        Ok(None) => Err(SubstituteError::Optional(value.as_str().unwrap_or_default().to_owned())),
+        Ok(None) => {
+            let name = value.as_str().unwrap_or_default().trim_start_matches("${").trim_end_matches("?}");
+            Err(SubstituteError::Optional(name.to_owned()))
+        }
         Err((_, error)) => Err(error),
     }
 }
@@ -210,4 +213,77 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Part<'_>>, SubstituteError> {
         parts.push(Part::Literal(rest));
     }
     Ok(parts)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+
+    fn vars() -> Vars {
+        let shape: Shape =
+            serde_json::from_value(json!({"cpu": "1900m", "memory": "4086Mi", "pods": 32})).unwrap();
+        let case: Case =
+            serde_json::from_value(json!({"name": "V1", "want": 5, "labels": {"a": "b"}, "on": true}))
+                .unwrap();
+        Vars::for_scenario("r1", "CB-ACT-001", "ns-1").with_pool("pool-1", &shape).with_case(&case)
+    }
+
+    #[rstest]
+    #[case(json!("${case.want}"), json!(5))]
+    #[case(json!("${case.on}"), json!(true))]
+    #[case(json!("${case.labels}"), json!({"a": "b"}))]
+    #[case(json!("${case.name}"), json!("V1"))]
+    #[case(json!("${namespace}"), json!("ns-1"))]
+    #[case(json!("${scenario}"), json!("cb-act-001"))]
+    #[case(json!("${chunk.one_per_node}"), json!({"cpu": "1140m", "memory": "2451Mi"}))]
+    #[case(json!("${chunk.half_node}"), json!({"cpu": "855m", "memory": "1838Mi"}))]
+    #[case(json!("web-${run}-${case.want}/${pool}"), json!("web-r1-5/pool-1"))]
+    #[case(json!(" ${case.want}"), json!(" 5"))]
+    #[case(json!({"replicas": "${case.replicas?}", "percentage": "${case.want?}"}), json!({"percentage": 5}))]
+    #[case(json!(["${case.a?}", "x", "${case.want?}"]), json!(["x", 5]))]
+    #[case(json!({"a": [{"b": "${case.c?}"}]}), json!({"a": [{}]}))]
+    #[case(json!("$run {run} $"), json!("$run {run} $"))]
+    #[case(json!(null), json!(null))]
+    fn substitutes(#[case] value: Value, #[case] expected: Value) {
+        assert_eq!(substitute(&value, &vars()).unwrap(), expected);
+    }
+
+    #[rstest]
+    #[case(json!("${rum}"), "unknown variable `${rum}`, did you mean `run`?")]
+    #[case(json!("x-${case.wnat}"), "unknown variable `${case.wnat}`, did you mean `case.want`?")]
+    #[case(json!({"a": "x-${case.want?}"}), "`${case.want?}` may be missing only where it is the whole value of a key or list item")]
+    #[case(json!("${case.nothing?}"), "`${case.nothing?}` may be missing only where it is the whole value of a key or list item")]
+    #[case(json!("x-${case.labels}"), "`${case.labels}` is a map or a list and can't be part of a text")]
+    #[case(json!("${run"), "`${` begins a variable, but `${run` is none")]
+    #[case(json!("${}"), "`${` begins a variable, but `${}` is none")]
+    #[case(json!("${a b}"), "`${` begins a variable, but `${a b}` is none")]
+    #[case(json!({"${run}": 1}), "a variable can't be part of a key: `${run}`")]
+    fn refuses(#[case] value: Value, #[case] message: &str) {
+        assert_eq!(substitute(&value, &vars()).unwrap_err().to_string(), message);
+    }
+
+    proptest! {
+        #[test]
+        fn a_text_without_variables_stays_as_it_is(text in "[^$]*") {
+            prop_assert_eq!(substitute(&json!(text), &vars()).unwrap(), json!(text));
+        }
+
+        /// What a variable holds is not looked at again: a value can't smuggle in another variable.
+        #[test]
+        fn values_are_not_substituted_again(held in ".*") {
+            let case: Case = serde_json::from_value(json!({"name": "a", "x": held})).unwrap();
+            let vars = vars().with_case(&case);
+            prop_assert_eq!(substitute(&json!("${case.x}"), &vars).unwrap(), json!(held));
+            prop_assert_eq!(substitute(&json!("<${case.x}>"), &vars).unwrap(), json!(format!("<{held}>")));
+        }
+
+        #[test]
+        fn no_text_makes_it_panic(text in ".*") {
+            let _ = substitute(&json!(text), &vars());
+        }
+    }
 }

@@ -44,7 +44,8 @@ fn pod() -> Key {
 }
 
 const OVERLOADED: (u16, &str) = (503, r#"{"status": "Failure", "code": 503, "message": "wait"}"#);
-const MISSING: (u16, &str) = (404, r#"{"status": "Failure", "code": 404, "message": "no such pod"}"#);
+const MISSING: (u16, &str) =
+    (404, r#"{"status": "Failure", "code": 404, "reason": "NotFound", "message": "no such pod"}"#);
 const THERE: (u16, &str) = (200, r#"{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"}}"#);
 const PATH: &str = "/api/v1/namespaces/ns/pods/web";
 

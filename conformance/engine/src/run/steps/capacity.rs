@@ -41,7 +41,7 @@ pub(super) async fn hold(context: &mut Context, step: &Hold) -> Held {
         Some(resource) => {
             let look = Look::new(&resource.partial, &step.cel)?;
             let key = context.key(&resource.target).await?;
-            context.cover(&key).await?;
+            context.catch_up(&key).await?;
             Some((key, look))
         }
         None => None,

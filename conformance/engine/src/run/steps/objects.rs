@@ -15,10 +15,11 @@ use crate::{
     scenario::{Create, Delete, Isolation, Manifests, Patch, Propagation, Scale, Subresource, Update},
 };
 
-pub(super) async fn apply(context: &Context, manifests: &Manifests) -> Held {
+pub(super) async fn apply(context: &mut Context, manifests: &Manifests) -> Held {
     for manifest in &manifests.0 {
         let key = context.key(&manifest.target).await?;
         context.apply(&key, manifest.body.clone()).await?;
+        context.wrote(&key).await?;
     }
     Ok(None)
 }
@@ -58,26 +59,29 @@ pub(super) async fn create(context: &mut Context, create: &Create) -> Held {
     }
 }
 
-pub(super) async fn update(context: &Context, update: &Update) -> Held {
+pub(super) async fn update(context: &mut Context, update: &Update) -> Held {
     let key = context.key(&update.target()).await?;
     context.cluster().merge(&key, &Value::Object(update.merge.clone())).await?;
+    context.wrote(&key).await?;
     Ok(None)
 }
 
-pub(super) async fn patch(context: &Context, patch: &Patch) -> Held {
+pub(super) async fn patch(context: &mut Context, patch: &Patch) -> Held {
     let key = context.key(&patch.target()).await?;
     let subresource = patch.subresource.map(|Subresource::Status| "status");
     context.cluster().json_patch(&key, subresource, json!(patch.json)).await?;
+    context.wrote(&key).await?;
     Ok(None)
 }
 
-pub(super) async fn scale(context: &Context, scale: &Scale) -> Held {
+pub(super) async fn scale(context: &mut Context, scale: &Scale) -> Held {
     let key = context.key(&scale.target()).await?;
     context.cluster().scale(&key, scale.replicas).await?;
+    context.wrote(&key).await?;
     Ok(None)
 }
 
-pub(super) async fn delete(context: &Context, delete: &Delete) -> Held {
+pub(super) async fn delete(context: &mut Context, delete: &Delete) -> Held {
     let key = context.key(&delete.target()).await?;
     check_ours(context, &key).await?;
     let propagation = match delete.propagation {
@@ -86,6 +90,7 @@ pub(super) async fn delete(context: &Context, delete: &Delete) -> Held {
         Propagation::Orphan => PropagationPolicy::Orphan,
     };
     if context.cluster().delete(&key, &delete_params(propagation)).await? {
+        context.wrote(&key).await?;
         Ok(None)
     } else {
         Err(Failure::Broken(format!("{key} is not there")))

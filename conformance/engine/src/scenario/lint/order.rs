@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 
 use crate::{
+    diagnostic::Position,
+    implementation::Hook,
     scenario::{
         lift::{Bound, Faults},
         lint::{body, in_case, place},
@@ -24,75 +26,74 @@ pub(super) fn check(scenario: &Scenario, bound: &[Vec<Bound<'_>>], complete: boo
     }
 }
 
+/// What the steps so far have made.
+#[derive(Default)]
+struct Made {
+    buffers: BTreeSet<String>,
+    marks: BTreeSet<String>,
+}
+
 fn of_case<'a>(
     scenario: &Scenario,
     steps: impl Iterator<Item = &'a Bound<'a>>,
     complete: bool,
     faults: &mut Faults<'_>,
 ) {
-    let mut buffers = BTreeSet::new();
-    let mut marks = BTreeSet::new();
+    let mut made = Made::default();
     for step in steps {
         let node = body(step);
-        let need_buffers = |names: &[String], node: &Node, faults: &mut Faults<'_>| {
+        // what is not there may be made by a step that could not be read, unless the name is nearly that of another
+        let mut missing = |what: &str, name: &str, known: &BTreeSet<String>, at: Position| {
+            if faults.is_full() || known.contains(name) {
+                return;
+            }
+            let near = nearest(name, known.iter().map(String::as_str));
+            if complete || near.is_some() {
+                let message = format!("no step before this one {what} `{name}`{}", did_you_mean(near));
+                faults.add(at, in_case(step, message));
+            }
+        };
+        let mut buffers = |names: &[String], node: &Node| {
             for (index, name) in names.iter().enumerate() {
-                if !buffers.contains(name) {
-                    let item = node.get("buffers").and_then(|list| list.items().get(index));
-                    let at = item.map_or_else(|| place(node, &["buffer"]), |item| item.at);
-                    let near = nearest(name, buffers.iter().map(String::as_str));
-                    if near.is_none() && !complete {
-                        continue;
-                    }
-                    let hint = did_you_mean(near);
-                    faults.add(
-                        at,
-                        in_case(step, format!("no step before this one makes the buffer `{name}`{hint}")),
-                    );
-                }
+                let item = node.get("buffers").and_then(|list| list.items().get(index));
+                let at = item.map_or_else(|| place(node, &["buffer"]), |item| item.at);
+                missing("makes the buffer", name, &made.buffers, at);
             }
         };
         match &step.step {
-            Step::Headroom(headroom) => need_buffers(&headroom.buffers, node, faults),
-            Step::Probe(probe) => need_buffers(std::slice::from_ref(&probe.buffer), node, faults),
+            Step::Headroom(headroom) => buffers(&headroom.buffers, node),
+            Step::Probe(probe) => buffers(std::slice::from_ref(&probe.buffer), node),
             Step::Hold(hold) => {
                 if let Some(headroom) = &hold.headroom {
-                    need_buffers(&headroom.buffers, node.get("headroom").unwrap_or(node), faults);
-                }
-            }
-            Step::Apply(manifests) => buffers.extend(manifests.0.iter().filter_map(buffer)),
-            Step::Create(create) => buffers.extend(buffer(&create.resource)),
-            Step::Mark(name) => {
-                if !marks.insert(name.clone()) {
-                    faults.add(node.at, in_case(step, format!("there is a mark `{name}` already")));
+                    buffers(&headroom.buffers, node.get("headroom").unwrap_or(node));
                 }
             }
             Step::Assert(assert) => {
-                if let Some(mark) = &assert.since
-                    && !marks.contains(mark)
-                {
-                    let near = nearest(mark, marks.iter().map(String::as_str));
-                    if near.is_none() && !complete {
-                        continue;
-                    }
-                    let hint = did_you_mean(near);
-                    let message = format!("no step before this one sets the mark `{mark}`{hint}");
-                    faults.add(place(node, &["since"]), in_case(step, message));
+                if let Some(mark) = &assert.since {
+                    missing("sets the mark", mark, &made.marks, place(node, &["since"]));
                 }
             }
+            Step::Apply(manifests) => made.buffers.extend(manifests.0.iter().filter_map(buffer)),
+            Step::Create(create) => made.buffers.extend(buffer(&create.resource)),
+            Step::Mark(name) if !made.marks.insert(name.clone()) => {
+                faults.add(node.at, in_case(step, format!("there is a mark `{name}` already")));
+            }
             Step::Trigger(trigger) => {
-                let hook = trigger.hook;
-                if !hook.is_trigger() {
-                    let message = format!("`{hook}` is the harness's own hook");
-                    faults.add(place(node, &["hook"]), in_case(step, message));
-                } else if !scenario.needs.hooks.contains(&hook) {
-                    let message =
-                        format!("the hook must be named in the needs too: `needs: {{hooks: [{hook}]}}`");
-                    faults.add(place(node, &["hook"]), in_case(step, message));
+                if let Some(problem) = hook_problem(scenario, trigger.hook) {
+                    faults.add(place(node, &["hook"]), in_case(step, problem));
                 }
             }
             _ => {}
         }
     }
+}
+
+fn hook_problem(scenario: &Scenario, hook: Hook) -> Option<String> {
+    if !hook.is_trigger() {
+        return Some(format!("`{hook}` is the harness's own hook"));
+    }
+    let named = scenario.needs.hooks.contains(&hook);
+    (!named).then(|| format!("the hook must be named in the needs too: `needs: {{hooks: [{hook}]}}`"))
 }
 
 fn buffer(manifest: &Manifest) -> Option<String> {

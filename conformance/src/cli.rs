@@ -1,0 +1,206 @@
+//! The command line.
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Tests whether an autoscaler implements the CapacityBuffer API (autoscaling.x-k8s.io) correctly.
+#[derive(Debug, Parser)]
+#[command(name = "bufconf", version, propagate_version = true, after_help = EXIT_CODES)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+    /// Messages on stderr: more with each -v
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+}
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0 conformant          1 violation           2 usage             3 incomplete
+  4 nothing ran         5 environment         6 bad report        7 flaky
+  8 leaks             124 deadline          130/143 interrupted, terminated";
+
+/// The verbs.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run scenarios against an implementation and report
+    Run(RunArgs),
+    /// List the scenarios
+    List(ListArgs),
+    /// Check scenario files
+    #[command(after_help = "Example:\n  bufconf lint my-scenarios/")]
+    Lint {
+        /// Files or folders
+        #[arg(required = true)]
+        paths: Vec<PathBuf>,
+    },
+    /// Start, stop and show clusters to play with
+    #[command(subcommand)]
+    Cluster(ClusterCommand),
+    /// The reference controller
+    #[command(
+        after_help = "Example:\n  bufconf controller --kubeconfig admin.kubeconfig --feature-gates CapacityBuffer=true"
+    )]
+    Controller(buffer_controller::Config),
+    /// The fake cloud: turns NodeClaims into nodes
+    #[command(after_help = "Example:\n  bufconf cloud --kubeconfig admin.kubeconfig")]
+    Cloud(fake_cloud::Config),
+    /// Print a JSON Schema
+    #[command(after_help = "Example:\n  bufconf schema scenario > scenario.schema.json")]
+    Schema {
+        /// Of what
+        kind: SchemaKind,
+    },
+    /// Become another program that dies with its parent
+    #[command(name = "exec-shim", hide = true)]
+    ExecShim {
+        /// The parent
+        parent: u32,
+        /// The program and its arguments
+        #[arg(last = true, required = true)]
+        argv: Vec<std::ffi::OsString>,
+    },
+}
+
+/// Where reports go unless told otherwise.
+pub const DEFAULT_OUT: &str = "target/bufconf";
+
+/// What has a schema.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum SchemaKind {
+    /// A scenario file
+    Scenario,
+    /// An implementation file
+    Implementation,
+    /// report.json
+    Report,
+}
+
+/// Kinds of clusters.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub enum ClusterKind {
+    /// etcd and the Kubernetes servers as processes on loopback, hollow nodes
+    Embedded,
+    /// Any kubeconfig of a cluster that is marked disposable
+    Existing,
+}
+
+/// `bufconf run`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  bufconf run                                          the whole suite on an embedded cluster
+  bufconf run zero-node-baseline CB-RET-002            two scenarios
+  bufconf run --cluster existing --implementation my.yaml --out results")]
+pub struct RunArgs {
+    /// Scenarios by name or id; all when none is named
+    pub scenarios: Vec<String>,
+    /// Where to run
+    #[arg(long, value_enum, default_value = "embedded", env = "BUFCONF_CLUSTER")]
+    pub cluster: ClusterKind,
+    /// `reference`, or the path of an implementation file
+    #[arg(long, default_value = "reference")]
+    pub implementation: String,
+    /// Folder of users' own scenarios, reported apart and never part of the verdict
+    #[arg(long, value_name = "DIR")]
+    pub scenarios_dir: Option<PathBuf>,
+    /// Folder of the report
+    #[arg(long, default_value = DEFAULT_OUT)]
+    pub out: PathBuf,
+    /// Kubeconfig of an existing cluster
+    #[arg(long, env = "KUBECONFIG")]
+    pub kubeconfig: Option<PathBuf>,
+    /// The existing cluster may be wrecked, though nothing in it says so
+    #[arg(long)]
+    pub disposable: bool,
+    /// Kubernetes minor of the embedded cluster
+    #[arg(long, default_value = test_cluster::binaries::DEFAULT_MINOR)]
+    pub kubernetes: String,
+    /// Control planes side by side; by the machine's cores and memory when absent
+    #[arg(long)]
+    pub planes: Option<usize>,
+    /// Scenarios at once
+    #[arg(long, default_value_t = 8)]
+    pub jobs: usize,
+    /// Watch longer (or shorter) than the wait table says
+    #[arg(long, default_value_t = 1.0)]
+    pub time_factor: f64,
+    /// Patience of one wait, as NAME=DURATION
+    #[arg(long = "wait", value_name = "NAME=DURATION")]
+    pub waits: Vec<String>,
+    /// End the run after this time and report what there is
+    #[arg(long, value_parser = conformance_engine::waits::parse_duration)]
+    pub deadline: Option<Duration>,
+    /// Show what would run, and run nothing
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// `bufconf list`.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  bufconf list\n  bufconf list --format json")]
+pub struct ListArgs {
+    /// Scenarios by name or id; all when none is named
+    pub scenarios: Vec<String>,
+    /// `reference`, or the path of an implementation file
+    #[arg(long, default_value = "reference")]
+    pub implementation: String,
+    /// Folder of users' own scenarios
+    #[arg(long, value_name = "DIR")]
+    pub scenarios_dir: Option<PathBuf>,
+    /// Form of the list
+    #[arg(long, value_enum, default_value = "table")]
+    pub format: ListFormat,
+}
+
+/// Forms of the list.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum ListFormat {
+    /// For people
+    Table,
+    /// For programs
+    Json,
+}
+
+/// `bufconf cluster …`.
+#[derive(Debug, Subcommand)]
+pub enum ClusterCommand {
+    /// Start a cluster that stays until `cluster down`; the last line of stdout is the path of an admin kubeconfig
+    #[command(after_help = "\
+Example:
+  export KUBECONFIG=$(bufconf cluster up --with reference | tail -1)
+  kubectl get cb -A")]
+    Up {
+        /// Name of the cluster
+        #[arg(long, default_value = "default")]
+        name: String,
+        /// Also start this implementation's cloud and controller
+        #[arg(long, value_name = "IMPLEMENTATION", value_parser = ["reference"])]
+        with: Option<String>,
+        /// Kubernetes minor
+        #[arg(long, default_value = test_cluster::binaries::DEFAULT_MINOR)]
+        kubernetes: String,
+    },
+    /// Stop a cluster and remove all of it
+    #[command(after_help = "Example:\n  bufconf cluster down")]
+    Down {
+        /// Name of the cluster
+        #[arg(long, default_value = "default")]
+        name: String,
+    },
+    /// Show the clusters and their processes
+    #[command(after_help = "Example:\n  bufconf cluster status")]
+    Status {
+        /// Name of the cluster; all when absent
+        #[arg(long)]
+        name: Option<String>,
+    },
+    /// Own one cluster: the supervisor
+    #[command(hide = true)]
+    Serve {
+        /// Folder of the cluster, with its config.json
+        dir: PathBuf,
+    },
+}

@@ -1,0 +1,103 @@
+//! `bufconf cluster …`: planes that people start by name, and the supervisor behind every plane.
+
+use std::path::Path;
+
+use anyhow::Context;
+use test_cluster::{
+    binaries::Sources,
+    clusters::{self, State},
+    control::{self, Request},
+    supervisor::{self, Outcome},
+};
+
+use crate::{cli::ClusterCommand, failure::Failure, run, run_dir::RunDir, session, subject::Subject};
+
+/// Starts, stops or shows clusters.
+pub fn execute(command: ClusterCommand) -> Result<(), Failure> {
+    match command {
+        ClusterCommand::Up { name, with, kubernetes } => up(&name, with.as_deref(), &kubernetes),
+        ClusterCommand::Down { name } => {
+            if clusters::stop(&clusters::default_root()?, &name)? {
+                eprintln!("cluster {name} is gone");
+            } else {
+                eprintln!("there is no cluster {name}");
+            }
+            Ok(())
+        }
+        ClusterCommand::Status { name } => status(name.as_deref()),
+        ClusterCommand::Serve { dir } => serve(&dir),
+    }
+}
+
+fn up(name: &str, with: Option<&str>, kubernetes: &str) -> Result<(), Failure> {
+    let root = clusters::default_root()?;
+    let program = session::program()?;
+    let subject = with.map(|name| Subject::load(name, None)).transpose()?;
+    let config = match &subject {
+        Some(subject) => subject.serve_config(
+            &program,
+            kubernetes,
+            conformance_engine::scenario::Settings::default(),
+            None,
+        )?,
+        None => test_cluster::ServeConfig { kubernetes: kubernetes.to_owned(), ..Default::default() },
+    };
+    clusters::sweep(&root)?;
+    let say = |line: &str| eprintln!("{line}");
+    let running = clusters::start(&root, name, &config, &program, &Sources::from_env()?, &say)?;
+    if let Some(subject) = subject {
+        let runtime = tokio::runtime::Runtime::new().context("starting").map_err(Failure::environment)?;
+        runtime.block_on(async {
+            let client =
+                buffer_client::connect(Some(running.kubeconfig())).await.map_err(Failure::environment)?;
+            subject.install(&client, running.kubeconfig()).await
+        })?;
+    }
+    println!("{}", running.kubeconfig().display());
+    Ok(())
+}
+
+fn status(name: Option<&str>) -> Result<(), Failure> {
+    let root = clusters::default_root()?;
+    let found = match name {
+        Some(name) => vec![(name.to_owned(), clusters::status(&root, name)?)],
+        None => clusters::list(&root)?,
+    };
+    if found.is_empty() {
+        println!("no clusters");
+    }
+    for (name, state) in found {
+        match state {
+            State::Absent => println!("{name}: not there"),
+            State::New | State::Starting => println!("{name}: starting"),
+            State::Failed(reason) => println!("{name}: failed: {reason}"),
+            State::Stale => println!(
+                "{name}: left behind by a supervisor that was killed; `bufconf cluster down` removes it"
+            ),
+            State::Ready(ready) => {
+                println!("{name}: up, kubeconfig {}", ready.kubeconfig.display());
+                // asked now: processes may have been started again since the cluster came up
+                for (process, state) in control::request(&root.join(&name), &Request::Status)? {
+                    let died = state.died.map(|death| format!(", {}", death.reason())).unwrap_or_default();
+                    println!("  {process:<24} pid {}{died}", state.pid);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The supervisor. The last process of a run to leave writes its report.
+fn serve(dir: &Path) -> Result<(), Failure> {
+    let run_dir = RunDir::of_plane(dir).map_err(Failure::environment)?;
+    let outcome = supervisor::serve(dir)?;
+    if let Some(run_dir) = run_dir {
+        run_dir.leave(run::report_of_entries).map_err(Failure::environment)?;
+    }
+    match outcome {
+        Outcome::AlreadyServed | Outcome::Ended | Outcome::OwnerGone => Ok(()),
+        Outcome::Failed => {
+            Err(Failure::environment(anyhow::anyhow!("the cluster in {} failed", dir.display())))
+        }
+    }
+}
