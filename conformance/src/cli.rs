@@ -100,9 +100,9 @@ pub struct RunArgs {
     /// Where to run
     #[arg(long, value_enum, default_value = "embedded", env = "BUFCONF_CLUSTER")]
     pub cluster: ClusterKind,
-    /// `reference`, or the path of an implementation file
-    #[arg(long, default_value = "reference")]
-    pub implementation: String,
+    /// `reference`, or the path of an implementation file [default: reference, on an embedded cluster]
+    #[arg(long)]
+    pub implementation: Option<String>,
     /// Folder of users' own scenarios, reported apart and never part of the verdict
     #[arg(long, value_name = "DIR")]
     pub scenarios_dir: Option<PathBuf>,

@@ -46,6 +46,12 @@ fn up(name: &str, with: Option<&str>, kubernetes: &str) -> Result<(), Failure> {
     let say = |line: &str| eprintln!("{line}");
     let running = clusters::start(&root, name, &config, &program, &Sources::from_env()?, &say)?;
     if let Some(subject) = subject {
+        if config.children.iter().any(|child| !running.ready.pids.contains_key(&child.name)) {
+            let error = anyhow::anyhow!(
+                "cluster {name} runs already, without this implementation; stop it first: bufconf cluster down --name {name}"
+            );
+            return Err(Failure::usage(error));
+        }
         let runtime = tokio::runtime::Runtime::new().context("starting").map_err(Failure::environment)?;
         runtime.block_on(async {
             let client =

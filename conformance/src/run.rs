@@ -8,7 +8,7 @@ use std::{
     sync::Mutex,
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use conformance_engine::{
     applicability::Applicability,
     catalogue::{Catalogue, SelectError, Selection},
@@ -90,7 +90,18 @@ impl Request {
 /// Runs what was asked for; returns the exit code of the report.
 pub async fn execute(args: RunArgs) -> Result<u8, Failure> {
     let catalogue = catalogue::load(args.scenarios_dir.as_deref())?;
-    let subject = Subject::load(&args.implementation, Some(&catalogue))?;
+    let implementation = match (&args.implementation, args.cluster) {
+        (Some(name), _) => name.as_str(),
+        (None, ClusterKind::Embedded) => "reference",
+        // Somebody else's autoscaler must not be judged under the reference's name.
+        (None, ClusterKind::Existing) => {
+            let error = anyhow!(
+                "--cluster existing needs --implementation FILE, or `reference` if that is what runs there"
+            );
+            return Err(Failure::usage(error));
+        }
+    };
+    let subject = Subject::load(implementation, Some(&catalogue))?;
     let selection = Selection { scenarios: args.scenarios.clone(), ..Selection::default() };
     let selected = catalogue.select(&selection).map_err(selection_failure)?;
     let program = session::program()?;
@@ -130,13 +141,14 @@ pub async fn execute(args: RunArgs) -> Result<u8, Failure> {
         cluster: session.ground.name().to_owned(),
         kubernetes: args.kubernetes.clone(),
         planes: session.ground.planes().get(),
-        implementation: args.implementation.clone(),
+        implementation: implementation.to_owned(),
         catalogue: None,
         own_scenarios: args.scenarios_dir.clone(),
         time_factor: args.time_factor,
         wait_overrides: args.waits.clone(),
+        // Also those that can't run here: the report says why, and the verdict is incomplete without them.
         selected: (!args.scenarios.is_empty())
-            .then(|| run.iter().map(|scenario| scenario.id.clone()).collect()),
+            .then(|| selected.iter().map(|scenario| scenario.id.clone()).collect()),
         out: args.out.clone(),
     };
     let cancel = CancellationToken::new();

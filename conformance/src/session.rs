@@ -235,6 +235,7 @@ impl Session {
         match &self.ground {
             Ground::Existing { kubeconfig, consent } => {
                 let client = existing::connect(kubeconfig.as_deref(), *consent).await?;
+                preflight(&client).await?;
                 Ok(Plane { client, kubeconfig: kubeconfig.clone(), running: None })
             }
             Ground::Embedded { kubernetes, program, .. } => {
@@ -249,6 +250,7 @@ impl Session {
                 let kubeconfig = running.kubeconfig().to_owned();
                 let client = buffer_client::connect(Some(&kubeconfig)).await.map_err(Failure::environment)?;
                 self.subject.install(&client, &kubeconfig).await?;
+                preflight(&client).await?;
                 Ok(Plane { client, kubeconfig: Some(kubeconfig), running: Some(running) })
             }
         }
@@ -278,6 +280,25 @@ fn short(key: &str) -> String {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
     format!("{:05x}", hash & 0xf_ffff)
+}
+
+/// One clear finding in place of a red test for each scenario: the API must be served at all.
+async fn preflight(client: &Client) -> Result<(), Failure> {
+    const GROUP_VERSION: &str = "autoscaling.x-k8s.io/v1beta1";
+    let served = match client.list_api_group_resources(GROUP_VERSION).await {
+        Ok(list) => list.resources.iter().any(|resource| resource.name == "capacitybuffers"),
+        Err(kube::Error::Api(status)) if status.code == 404 => false,
+        Err(error) => {
+            let error = anyhow::Error::new(error).context("asking what the cluster serves");
+            return Err(Failure::environment(error));
+        }
+    };
+    if served {
+        return Ok(());
+    }
+    Err(Failure::environment(anyhow!(
+        "the cluster does not serve capacitybuffers of {GROUP_VERSION}: install the CRD and the implementation first"
+    )))
 }
 
 /// The path of this program.

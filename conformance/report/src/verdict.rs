@@ -198,7 +198,8 @@ pub(crate) const fn ran(outcome: Outcome) -> bool {
 
 /// A run of nothing but the user's own scenarios has no profile verdict; its exit code is theirs.
 pub(crate) fn own_only(results: &[ScenarioResult]) -> bool {
-    !results.is_empty() && results.iter().all(|r| !r.catalogue)
+    let mut chosen = results.iter().filter(|r| r.outcome != Outcome::Excluded).peekable();
+    chosen.peek().is_some() && chosen.all(|r| !r.catalogue)
 }
 
 /// The results that decide the run verdict.

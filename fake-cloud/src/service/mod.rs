@@ -31,7 +31,10 @@ use kube::{
         watcher,
     },
 };
-use tokio::{sync::watch as signal, task::JoinSet};
+use tokio::{
+    sync::{oneshot, watch as signal},
+    task::JoinSet,
+};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
@@ -114,6 +117,11 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), Error> {
         client: client.clone(),
     });
 
+    // a store's own signal wakes only one of those who wait for it, and the queue waits already
+    let (classes_filled, classes_wait) = oneshot::channel();
+    let (claims_filled, claims_wait) = oneshot::channel();
+    let (nodes_filled, nodes_wait) = oneshot::channel();
+    let (pods_filled, pods_wait) = oneshot::channel();
     let all = watcher::Config::default;
     let observer = class_observer(world.clone());
     let watched = objects(Api::all(client.clone()), all(), write_classes, classes_filled, observer);

@@ -51,6 +51,7 @@ pub(super) fn objects<K>(
     api: Api<K>,
     config: watcher::Config,
     writer: Writer<K>,
+    filled: oneshot::Sender<()>,
     mut observe: impl FnMut(Change<K>) + Send + 'static,
 ) -> impl Stream<Item = ObjectRef<K>> + Send
 where

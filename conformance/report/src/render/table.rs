@@ -113,6 +113,12 @@ fn problem(result: &ScenarioResult) -> Vec<String> {
         let diff = violation.diff.iter().flat_map(|diff| diff.lines());
         lines.extend(diff.map(|line| format!("    {}", line.replace(char::is_control, " ").trim_end())));
     }
+    let sources = result.sources.iter().filter(|_| !result.violations.is_empty());
+    lines.extend(sources.map(|source| {
+        let (title, reference) = (words::one_line(&source.title), words::one_line(&source.reference));
+        format!("  written down: {title}, {reference}")
+    }));
+    lines.push(format!("  again: bufconf run {}", words::one_line(&result.name)));
     lines
 }
 
