@@ -170,8 +170,9 @@ impl Session {
         };
         let plane = self.plane(&name, scenario.needs.settings, progress).await?;
 
+        let runner = self.runner(&plane);
         let results = tokio::select! {
-            results = self.runner(&plane).run(scenario, cancel) => results,
+            results = runner.run(scenario, cancel) => results,
             // Nothing is known then, and nothing can be left. A scenario after this one gets a new plane.
             lost = plane.lost() => {
                 lost?;

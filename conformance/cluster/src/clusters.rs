@@ -13,7 +13,6 @@ use std::{
 };
 
 use rustix::{fs::FlockOperation, process::Signal};
-use tokio::io::{Interest, unix::AsyncFd};
 
 use crate::{
     Error, ServeConfig,
@@ -39,6 +38,8 @@ const STOP_PATIENCE: Duration = Duration::from_secs(30);
 /// How old a folder without a supervisor must be before it counts as left behind by a start that was interrupted.
 const ABANDONED: Duration = Duration::from_mins(1);
 const POLL: Duration = Duration::from_millis(20);
+/// How often somebody who uses a cluster looks whether it is still there.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// A cluster that is up.
 #[derive(Debug, Clone)]
@@ -71,8 +72,11 @@ impl Running {
     pub async fn ended(&self) -> Result<(), Error> {
         let failed = |error| Error::io("watching", &self.dir)(error);
         let Some(handle) = process::handle(self.ready.supervisor).map_err(failed)? else { return Ok(()) };
-        let handle = AsyncFd::with_interest(handle, Interest::READABLE).map_err(failed)?;
-        handle.readable().await.map(|_| ()).map_err(failed)
+        // tokio has no safe way to wait for a handle that it did not make, and a thread would outlive this call.
+        while !process::wait(&handle, Some(Duration::ZERO)).map_err(failed)? {
+            tokio::time::sleep(LOOK).await;
+        }
+        Ok(())
     }
 }
 
