@@ -30,7 +30,7 @@ pub enum Command {
     /// List the scenarios
     List(ListArgs),
     /// Check scenario files
-    #[command(after_help = "Example:\n  bufconf lint scenarios/")]
+    #[command(after_help = "Example:\n  bufconf lint my-scenarios/")]
     Lint {
         /// Files or folders; folders named `broken` in them hold what must be refused, and are left out
         #[arg(required = true)]

@@ -6,6 +6,7 @@ use anyhow::Context;
 use test_cluster::{
     binaries::Sources,
     clusters::{self, State},
+    control::{self, Request},
     supervisor::{self, Outcome},
 };
 
@@ -75,8 +76,10 @@ fn status(name: Option<&str>) -> Result<(), Failure> {
             ),
             State::Ready(ready) => {
                 println!("{name}: up, kubeconfig {}", ready.kubeconfig.display());
-                for (process, pid) in &ready.pids {
-                    println!("  {process:<24} pid {pid}");
+                // asked now: processes may have been started again since the cluster came up
+                for (process, state) in control::request(&root.join(&name), &Request::Status)? {
+                    let died = state.died.map(|death| format!(", {}", death.reason())).unwrap_or_default();
+                    println!("  {process:<24} pid {}{died}", state.pid);
                 }
             }
         }

@@ -6,7 +6,6 @@ use anyhow::{Context, Result};
 use conformance_report::{
     TableStyle,
     model::{Outcome, Report, ScenarioResult},
-    write_atomically,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -74,16 +73,7 @@ impl Progress {
 /// Writes `report.json` and all that comes from it.
 pub fn write(report: &Report, out: &Path) -> Result<()> {
     fs::create_dir_all(out).with_context(|| format!("creating {}", out.display()))?;
-    for (name, text) in [
-        ("report.json", report.to_json()?),
-        ("junit.xml", report.to_junit()?),
-        ("index.html", report.to_html()?),
-        ("summary.md", report.to_markdown()),
-        ("badge.json", report.to_badge()?),
-    ] {
-        write_atomically(&out.join(name), &text)?;
-    }
-    Ok(())
+    Ok(report.write_all(out)?)
 }
 
 /// Prints the table and where the rest is.

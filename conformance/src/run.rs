@@ -8,7 +8,7 @@ use std::{
     sync::Mutex,
 };
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use conformance_engine::{
     applicability::Applicability,
     catalogue::{Catalogue, SelectError, Selection},
@@ -60,6 +60,10 @@ pub struct Request {
     pub catalogue: Option<PathBuf>,
     /// Folder of users' own scenarios.
     pub own_scenarios: Option<PathBuf>,
+    /// Scales all patience.
+    pub time_factor: f64,
+    /// Waits that the user set, as `name=duration`.
+    pub wait_overrides: Vec<String>,
     /// Ids that were selected; all when absent.
     pub selected: Option<BTreeSet<String>>,
     /// Folder of the report.
@@ -98,12 +102,7 @@ pub async fn execute(args: RunArgs) -> Result<u8, Failure> {
         args.disposable,
         program,
     )?;
-    let mut waits = Waits::new(ground.kind(), subject.implementation.dialect)
-        .with_time_factor(args.time_factor)
-        .map_err(Failure::usage)?;
-    for setting in &args.waits {
-        waits = waits.with_override(setting).map_err(Failure::usage)?;
-    }
+    let waits = waits(ground.kind(), &subject.implementation, args.time_factor, &args.waits)?;
     let run: Vec<&Scenario> = selected
         .iter()
         .copied()
@@ -134,6 +133,8 @@ pub async fn execute(args: RunArgs) -> Result<u8, Failure> {
         implementation: args.implementation.clone(),
         catalogue: None,
         own_scenarios: args.scenarios_dir.clone(),
+        time_factor: args.time_factor,
+        wait_overrides: args.waits.clone(),
         selected: (!args.scenarios.is_empty())
             .then(|| run.iter().map(|scenario| scenario.id.clone()).collect()),
         out: args.out.clone(),
@@ -172,6 +173,18 @@ pub async fn execute(args: RunArgs) -> Result<u8, Failure> {
     }
     session.dir.leave(|_| Ok(())).map_err(Failure::environment)?;
     Ok(code)
+}
+
+/// The waits in force.
+fn waits(
+    kind: conformance_engine::waits::ClusterKind,
+    implementation: &Implementation,
+    time_factor: f64,
+    overrides: &[String],
+) -> Result<Waits, Failure> {
+    let waits =
+        Waits::new(kind, implementation.dialect).with_time_factor(time_factor).map_err(Failure::usage)?;
+    overrides.iter().try_fold(waits, |waits, setting| waits.with_override(setting).map_err(Failure::usage))
 }
 
 /// Runs the scenarios, `jobs` at a time; returns what befell the run.
@@ -258,7 +271,7 @@ fn report(
             planes: request.planes,
             cpus: std::thread::available_parallelism().map_or(1, usize::from),
         },
-        waits: Waits::new(kind, implementation.dialect).settings(),
+        waits: waits(kind, implementation, request.time_factor, &request.wait_overrides)?.settings(),
         leaks,
         incidents,
     };
@@ -313,19 +326,18 @@ fn tested(implementation: &Implementation) -> Tested {
 }
 
 /// The request of a test run, whose processes know each other only by the run's key.
-pub fn test_request(
+pub async fn test_request(
     session: &Session,
     implementation: &str,
     catalogue: &Path,
     out: &Path,
-) -> Result<Request> {
+) -> Result<Request, Failure> {
     let kubernetes = match &session.ground {
+        // No plane is started only to be asked.
         Ground::Embedded { kubernetes, .. } => {
-            test_cluster::binaries::release(kubernetes)?.kubernetes.to_owned()
+            format!("v{}", test_cluster::binaries::release(kubernetes)?.kubernetes)
         }
-        Ground::Existing { .. } => {
-            return Err(anyhow!("the version of an existing cluster must be asked for"));
-        }
+        Ground::Existing { .. } => session.kubernetes_version(&|_| {}).await?,
     };
     Ok(Request {
         run_id: session.run_id(),
@@ -336,6 +348,8 @@ pub fn test_request(
         implementation: implementation.to_owned(),
         catalogue: Some(catalogue.to_owned()),
         own_scenarios: None,
+        time_factor: 1.0,
+        wait_overrides: Vec::new(),
         selected: None,
         out: out.to_owned(),
     })

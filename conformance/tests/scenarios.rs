@@ -77,7 +77,8 @@ async fn results(scenario: &Scenario) -> Result<Vec<ScenarioResult>> {
     let session = Session::join(ground, subject, waits).map_err(error)?;
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize()?;
     let (catalogue, out) = (workspace.join("scenarios"), workspace.join("target/bufconf"));
-    run::test_request(&session, IMPLEMENTATION, &catalogue, &out)?.store(&session.dir)?;
+    let request = run::test_request(&session, IMPLEMENTATION, &catalogue, &out).await.map_err(error)?;
+    request.store(&session.dir)?;
     let cancel = CancellationToken::new();
     let results = session.run(scenario, &cancel, &|line| eprintln!("{line}")).await.map_err(error)?;
     session.dir.leave(|_| Ok(()))?;

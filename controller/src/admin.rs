@@ -15,11 +15,12 @@ use axum::{
     response::IntoResponse,
     routing::get,
 };
+use buffer_client::chain;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
-use crate::{error::Error, error::chain, metrics::Metrics};
+use crate::{error::Error, metrics::Metrics};
 
 /// What the port tells.
 #[derive(Clone, Debug)]

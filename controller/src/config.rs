@@ -11,7 +11,13 @@ pub struct Config {
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
     /// Feature gates, such as `CapacityBuffer=true`.
-    #[arg(long, env = "FEATURE_GATES", value_name = "GATE=BOOL,…", default_value = "")]
+    #[arg(
+        long,
+        env = "FEATURE_GATES",
+        value_name = "GATE=BOOL,…",
+        default_value = "",
+        hide_default_value = true
+    )]
     pub feature_gates: FeatureGates,
     /// Port on 127.0.0.1 that serves /livez, /readyz and /metrics; absent: none.
     #[arg(long, value_name = "PORT")]

@@ -29,19 +29,3 @@ pub enum Error {
     #[error("a task of the controller ended in a panic")]
     Panicked(#[source] tokio::task::JoinError),
 }
-
-/// An error with its causes, in one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        // some libraries repeat the cause in their own text
-        if !text.contains(&cause_text) {
-            text.push_str(": ");
-            text.push_str(&cause_text);
-        }
-        source = cause.source();
-    }
-    text
-}

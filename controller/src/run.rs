@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use buffer_client::chain;
 use buffer_core::{
     plan::{Plan, Settings, plan},
     snapshot::Snapshot,
@@ -30,7 +31,7 @@ use crate::{
     cache::{Cache, Change},
     config::Config,
     convert::Interner,
-    error::{Error, chain},
+    error::Error,
     events::EventLog,
     kind::{Kind, ObjectRef},
     metrics::Metrics,
@@ -80,6 +81,8 @@ enum Reason {
     Watch,
     /// The planner wants to see its own writes carried out, or a look that it asked for was taken.
     Own,
+    /// An object that the last plan wanted to write is free.
+    Free,
     /// A time has come: the plan's wake-up, the end of a pod's protection or of a rest after a failure.
     Timer,
     /// Nothing, for [`RESYNC`].
@@ -92,6 +95,7 @@ impl Reason {
             Self::Start => "start",
             Self::Watch => "watch",
             Self::Own => "follow_up",
+            Self::Free => "object_free",
             Self::Timer => "timer",
             Self::Resync => "resync",
         }
@@ -167,7 +171,7 @@ where
 
     async fn run(mut self, shutdown: CancellationToken) -> Result<(), Error> {
         let (sender, mut changes) = mpsc::channel(QUEUE);
-        let watches = Watches::start(
+        let mut watches = Watches::start(
             &self.client,
             self.settings.capacity_buffer,
             &self.interner,
@@ -194,7 +198,7 @@ where
                     self.plan().await?;
                 }
                 Some(outcome) = self.writes.join_next() => self.written(outcome.map_err(Error::Panicked)?),
-                // the watches live as long as this function
+                panic = watches.panicked() => return Err(Error::Panicked(panic)),
                 _ = changes.recv_many(&mut received, QUEUE) => received.drain(..).for_each(|change| self.shown(change)),
             }
         }
@@ -296,8 +300,10 @@ where
         }
         if foreign {
             self.wake(Reason::Watch);
-        } else if verified || self.left_out {
+        } else if verified {
             self.wake(Reason::Own);
+        } else if self.left_out {
+            self.wake(Reason::Free);
         }
     }
 

@@ -7,6 +7,7 @@ use std::{
 };
 
 use buffer_api::{CapacityBuffer, FakeNodeClass, NodeClaim, NodePool};
+use buffer_client::chain;
 use futures::{StreamExt, TryStreamExt};
 use jiff::Timestamp;
 use k8s_openapi::api::{
@@ -18,13 +19,15 @@ use kube::{
     runtime::{WatchStreamExt, watcher},
 };
 use serde::de::DeserializeOwned;
-use tokio::{sync::mpsc, task::JoinSet};
+use tokio::{
+    sync::mpsc,
+    task::{JoinError, JoinSet},
+};
 use tracing::warn;
 
 use crate::{
     cache::{Change, Observed, Op, Slim, version},
     convert::{self, Interner},
-    error::chain,
     kind::{Kind, ObjectRef},
     metrics::Metrics,
 };
@@ -38,7 +41,7 @@ pub struct Watches {
     /// The kinds that are watched.
     pub kinds: Vec<Kind>,
     troubles: Troubles,
-    /// Ends with this value.
+    /// They end with this value.
     tasks: JoinSet<()>,
 }
 
@@ -99,6 +102,17 @@ impl Watches {
     {
         self.kinds.push(kind);
         self.tasks.spawn(watch(shared.clone(), kind, convert));
+    }
+
+    /// Waits for the panic of a watch: there is no other way for one to end.
+    pub async fn panicked(&mut self) -> JoinError {
+        loop {
+            match self.tasks.join_next().await {
+                Some(Err(panic)) => return panic,
+                Some(Ok(())) => {}
+                None => std::future::pending().await,
+            }
+        }
     }
 
     /// The last error of a kind's watch.

@@ -135,7 +135,7 @@ impl Catalog {
         let pods = cpu.saturating_mul(self.pods.per_cpu).min(self.pods.max);
         [
             ("cpu", ApiQuantity(cpu.to_string())),
-            ("memory", ApiQuantity(format!("{}Mi", mebibytes(memory)))),
+            ("memory", memory.into()),
             ("pods", ApiQuantity(pods.to_string())),
             ("ephemeral-storage", ApiQuantity(self.ephemeral_storage.clone())),
         ]
@@ -211,12 +211,12 @@ mod tests {
     }
 
     #[rstest]
-    #[case("c-1x-amd64-linux", 0.027_147_483_648, "1", "2048Mi", "16")]
-    #[case("c-2x-amd64-linux", 0.054_294_967_296, "2", "4096Mi", "32")]
-    #[case("s-2x-arm64-linux", 0.058_589_934_592, "2", "8192Mi", "32")]
-    #[case("m-2x-amd64-windows", 0.067_179_869_184, "2", "16384Mi", "32")]
-    #[case("c-4x-arm64-windows", 0.108_589_934_592, "4", "8192Mi", "64")]
-    #[case("c-256x-amd64-linux", 6.949_755_813_888, "256", "524288Mi", "1024")]
+    #[case("c-1x-amd64-linux", 0.027_147_483_648, "1", "2Gi", "16")]
+    #[case("c-2x-amd64-linux", 0.054_294_967_296, "2", "4Gi", "32")]
+    #[case("s-2x-arm64-linux", 0.058_589_934_592, "2", "8Gi", "32")]
+    #[case("m-2x-amd64-windows", 0.067_179_869_184, "2", "16Gi", "32")]
+    #[case("c-4x-arm64-windows", 0.108_589_934_592, "4", "8Gi", "64")]
+    #[case("c-256x-amd64-linux", 6.949_755_813_888, "256", "512Gi", "1024")]
     fn exact_facts(
         #[case] name: &str,
         #[case] price: f64,

@@ -285,6 +285,7 @@ mod tests {
     const ID: &str = "fake://test/u-1";
 
     /// What a case says about a claim, and what must follow.
+    #[expect(clippy::struct_excessive_bools, reason = "independent facts of one case")]
     #[derive(Clone, Copy, Debug, Default)]
     struct Case {
         foreign_finalizers: bool,

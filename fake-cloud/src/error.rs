@@ -48,17 +48,6 @@ pub(crate) fn doing(doing: &'static str) -> impl FnOnce(kube::Error) -> Error {
     move |source| Error::Api { doing, source: Box::new(source) }
 }
 
-/// The error and what caused it, in one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text = format!("{text}: {error}");
-        source = error.source();
-    }
-    text
-}
-
 /// Whether the object is not there.
 pub(crate) fn is_gone(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.is_not_found())

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use buffer_api::{
     FakeNodeClass, NodeClaim,
     conditions::claim::{INSUFFICIENT_CAPACITY, LAUNCH_FAILED, QUOTA_EXCEEDED},
-    fake_node_class::{StruckFault, UnavailableOffering},
+    fake_node_class::{FakeNodeClassStatus, StruckFault, UnavailableOffering},
     quantity::ParseQuantityError,
 };
 use jiff::Timestamp;
@@ -83,7 +83,8 @@ pub fn attempt(
     now: Timestamp,
 ) -> Result<Attempt, ParseQuantityError> {
     let name = claim.metadata.name.as_deref().unwrap_or_default();
-    let status = class.status.clone().unwrap_or_default();
+    let nothing = FakeNodeClassStatus::default();
+    let status = class.status.as_ref().unwrap_or(&nothing);
     let done = |outcome| Ok(Attempt { outcome, lacking: Vec::new(), struck: None });
 
     let quota = class.spec.quota.instances;
@@ -191,7 +192,7 @@ pub fn merge(
 mod tests {
     use buffer_api::{
         FakeNodeClassSpec, NodeClaimSpec,
-        fake_node_class::{FakeNodeClassStatus, Fault, FaultKind, Quota},
+        fake_node_class::{Fault, FaultKind, Quota},
         karpenter::{Operator, Requirement},
         labels,
     };
@@ -246,9 +247,9 @@ mod tests {
         let attempt = try_once(&claim(TWO, &["test-zone-b"]), &class(vec![]), 0);
         assert_eq!(bought(&attempt), ("c-2x-amd64-linux", "test-zone-b"));
         let Outcome::Bought(instance) = &attempt.outcome else { unreachable!("bought") };
-        assert_eq!(instance.capacity["memory"].0, "4096Mi");
+        assert_eq!(instance.capacity["memory"].0, "4Gi");
         assert_eq!(instance.allocatable["cpu"].0, "1900m");
-        assert_eq!(instance.allocatable["memory"].0, (4086_u64 << 20).to_string());
+        assert_eq!(instance.allocatable["memory"].0, "4086Mi");
         assert_eq!(instance.allocatable["pods"].0, "32");
         assert!(attempt.lacking.is_empty() && attempt.struck.is_none());
     }

@@ -15,7 +15,6 @@ pub mod catalog;
 pub mod chance;
 pub mod claim;
 mod config;
-pub mod duration;
 mod error;
 pub mod identity;
 pub mod ip;

@@ -28,28 +28,20 @@ pub struct Offer<'a> {
     pub offering: &'a Offering,
 }
 
-impl<'a> Offer<'a> {
-    /// The values that a label of the instance can have; empty if the offer says nothing about the label.
-    fn values(&self, key: &str) -> Vec<&'a str> {
-        match key {
-            labels::INSTANCE_TYPE => vec![&self.instance_type.name],
-            labels::ZONE => vec![&self.offering.zone],
-            labels::CAPACITY_TYPE => vec![&self.offering.capacity_type],
-            _ => self
-                .instance_type
-                .requirements
-                .iter()
-                .filter(|r| r.key == key && r.operator == "In")
-                .flat_map(|r| r.values.iter().flatten().map(String::as_str))
-                .collect(),
-        }
-    }
-
+impl Offer<'_> {
     /// Whether an instance can satisfy the requirement. Labels that the offer says nothing about are given by the claim.
     fn meets(&self, requirement: &Requirement) -> bool {
-        let values = self.values(&requirement.key);
-        values.is_empty()
-            || values.iter().any(|v| select::allows(requirement.operator, &requirement.values, Some(v)))
+        let allows = |value: &String| select::allows(requirement.operator, &requirement.values, Some(value));
+        match requirement.key.as_str() {
+            labels::INSTANCE_TYPE => allows(&self.instance_type.name),
+            labels::ZONE => allows(&self.offering.zone),
+            labels::CAPACITY_TYPE => allows(&self.offering.capacity_type),
+            key => {
+                let of_type =
+                    self.instance_type.requirements.iter().find(|r| r.key == key && r.operator == "In");
+                of_type.and_then(|r| r.values.as_ref()).is_none_or(|values| values.iter().any(allows))
+            }
+        }
     }
 
     /// Labels of the instance: type, zone, capacity type, and every label of the type that has one value.
@@ -96,16 +88,16 @@ pub fn offers<'a>(
 
     let mut ranked = Vec::new();
     for (index, instance_type) in types.iter().enumerate() {
-        if !holds(&allocatable(instance_type)?, &requests) {
+        let offers = instance_type.offerings.iter().map(|offering| Offer { instance_type, offering });
+        let mut met = offers.filter(|offer| claim.requirements.iter().all(|r| offer.meets(r))).peekable();
+        if met.peek().is_none() || !holds(&allocatable(instance_type)?, &requests) {
             continue;
         }
         let rank = listed.get(instance_type.name.as_str()).copied().unwrap_or(usize::MAX);
-        for offering in &instance_type.offerings {
-            let offer = Offer { instance_type, offering };
-            if claim.requirements.iter().all(|requirement| offer.meets(requirement)) {
-                ranked.push(((rank, index, zone_rank(&offering.zone), &offering.capacity_type), offer));
-            }
-        }
+        ranked.extend(met.map(|offer| {
+            let Offering { zone, capacity_type, .. } = offer.offering;
+            ((rank, index, zone_rank(zone), capacity_type), offer)
+        }));
     }
     ranked.sort_by(|(rank_a, a), (rank_b, b)| match a.offering.price.total_cmp(&b.offering.price) {
         Ordering::Equal => rank_a.cmp(rank_b),

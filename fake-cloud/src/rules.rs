@@ -8,13 +8,11 @@ use std::{collections::BTreeMap, time::Duration};
 
 use buffer_api::{
     FakeNodeClassSpec,
+    duration::{self, ParseDurationError},
     fake_node_class::{Delay, Fault, FaultKind, StruckFault},
 };
 
-use crate::{
-    chance,
-    duration::{self, ParseDurationError},
-};
+use crate::chance;
 
 /// How long an offering that could not be bought stays unavailable, as in Karpenter's providers.
 const UNAVAILABLE_FOR: Duration = Duration::from_mins(3);

@@ -25,16 +25,8 @@ pub fn allows(operator: Operator, values: &[String], value: Option<&str>) -> boo
 /// Kubernetes doesn't have is satisfied by nothing.
 #[must_use]
 pub fn satisfies(requirement: &NodeSelectorRequirement, value: Option<&str>) -> bool {
-    let operator = match requirement.operator.as_str() {
-        "In" => Operator::In,
-        "NotIn" => Operator::NotIn,
-        "Exists" => Operator::Exists,
-        "DoesNotExist" => Operator::DoesNotExist,
-        "Gt" => Operator::Gt,
-        "Lt" => Operator::Lt,
-        _ => return false,
-    };
-    allows(operator, requirement.values.as_deref().unwrap_or_default(), value)
+    let values = requirement.values.as_deref().unwrap_or_default();
+    Operator::parse(&requirement.operator).is_some_and(|operator| allows(operator, values, value))
 }
 
 #[cfg(test)]

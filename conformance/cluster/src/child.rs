@@ -2,11 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    fs::OpenOptions,
-    os::{
-        fd::OwnedFd,
-        unix::{fs::OpenOptionsExt, process::ExitStatusExt},
-    },
+    os::{fd::OwnedFd, unix::process::ExitStatusExt},
     path::{Path, PathBuf},
     process::{ExitStatus, Stdio},
     time::Duration,
@@ -95,12 +91,7 @@ impl Fleet {
     /// Must run on the main thread: the kernel ties the parent-death signal to the thread that forks.
     pub(crate) fn start(&mut self, config: ChildConfig) -> Result<(), Error> {
         let log = self.log(&config.name);
-        let out = OpenOptions::new()
-            .append(true)
-            .create(true)
-            .mode(0o600)
-            .open(&log)
-            .map_err(Error::io("opening", &log))?;
+        let out = files::append(&log)?;
         let err = out.try_clone().map_err(Error::io("opening", &log))?;
         let program = config.argv.first().cloned().unwrap_or_default();
         // Works also when the binary was replaced on disk meanwhile.

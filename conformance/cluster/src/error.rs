@@ -149,21 +149,4 @@ impl Error {
         let path = path.as_ref().to_owned();
         move |source| Self::Io { what, path, source }
     }
-
-    /// The message with all its sources, for a file that another process reads.
-    pub(crate) fn chain(&self) -> String {
-        Self::chain_of(self)
-    }
-
-    /// The same for any error.
-    pub(crate) fn chain_of(error: &dyn std::error::Error) -> String {
-        let mut text = error.to_string();
-        let mut next = error.source();
-        while let Some(source) = next {
-            text.push_str(": ");
-            text.push_str(&source.to_string());
-            next = source.source();
-        }
-        text
-    }
 }

@@ -79,6 +79,11 @@ pub(crate) fn read(path: &Path) -> Result<Option<String>, Error> {
     }
 }
 
+/// Opens a log of which only its owner sees anything, to write at its end.
+pub(crate) fn append(path: &Path) -> Result<File, Error> {
+    OpenOptions::new().append(true).create(true).mode(0o600).open(path).map_err(Error::io("opening", path))
+}
+
 /// The last lines of a log, to explain a failure; empty when there is none.
 pub(crate) fn tail(path: &Path, lines: usize) -> String {
     const ENOUGH: u64 = 16 * 1024;

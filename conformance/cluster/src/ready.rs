@@ -43,7 +43,7 @@ impl Miss {
             kube::Error::Api(status) if final_codes.contains(&status.code) => {
                 Self::Ever(Error::Failed(status.message.clone()))
             }
-            _ => Self::Yet(Error::chain_of(error)),
+            _ => Self::Yet(buffer_client::chain(error)),
         }
     }
 }

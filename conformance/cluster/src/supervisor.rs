@@ -22,6 +22,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use buffer_client::chain;
 use kube::api::DynamicObject;
 use rustix::{
     fs::{FlockOperation, Mode},
@@ -173,8 +174,8 @@ async fn attend(dir: &Path, job: &Job, fleet: &mut Fleet, ends: &mut Ends) -> Re
     match end {
         Ok(outcome) => Ok(outcome),
         Err(error) => {
-            tracing::error!(error = error.chain(), "failed");
-            publish(&dir.join("failed"), error.chain())?;
+            tracing::error!(error = chain(&error), "failed");
+            publish(&dir.join("failed"), chain(&error))?;
             // All of the owner's processes shall see the reason, not only the first one.
             if job.cluster.owner.is_some() { Ok(ends.next().await) } else { Ok(Outcome::Failed) }
         }
@@ -365,7 +366,7 @@ async fn converse(mut stream: UnixStream, fleet: &mut Fleet) -> std::io::Result<
     let answer = match done {
         Ok(()) => Answer::Children(fleet.states()),
         Err(Error::Refused(reason)) => Answer::Refused(reason),
-        Err(error) => Answer::Refused(error.chain()),
+        Err(error) => Answer::Refused(chain(&error)),
     };
     let mut text = serde_json::to_string(&answer)?;
     text.push('\n');

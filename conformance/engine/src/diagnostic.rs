@@ -30,6 +30,8 @@ pub struct Diagnostic {
 
 /// Lines are shown up to this many characters: a hostile file may be a single line.
 const SHOWN: usize = 160;
+/// Messages, which quote what was written, end here.
+const SAID: usize = 600;
 
 impl Diagnostic {
     pub(crate) fn new(file: &str, text: &str, at: Position, message: impl Into<String>) -> Self {
@@ -38,7 +40,7 @@ impl Diagnostic {
             file: file.to_owned(),
             line: at.line.max(1),
             column: at.column.max(1),
-            message: message.into(),
+            message: message.into().chars().take(SAID).collect(),
             width: at.width.max(1),
             source_line: source_line.chars().take(SHOWN).collect(),
         }
@@ -94,6 +96,6 @@ mod tests {
     fn a_huge_line_is_cut() {
         let text = "x".repeat(1_000_000);
         let at = Position { line: 1, column: 1, width: 1_000_000 };
-        assert!(Diagnostic::new("a.yaml", &text, at, "too long").to_string().len() < 1000);
+        assert!(Diagnostic::new("a.yaml", &text, at, text.clone()).to_string().len() < 2000);
     }
 }

@@ -1,6 +1,12 @@
 //! The command `bufconf` as a user has it, in a world of its own: everything that it starts knows the folder of that
 //! world by `XDG_STATE_HOME` and is found by it. Control-plane binaries come from the user's cache.
 
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "helpers of tests; clippy exempts only test functions"
+)]
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 use std::{

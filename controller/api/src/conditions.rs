@@ -59,8 +59,6 @@ pub mod claim {
     pub const INITIALIZED: &str = "Initialized";
     /// Nothing but daemons ran on its node for the pool's `consolidateAfter`.
     pub const CONSOLIDATABLE: &str = "Consolidatable";
-    /// Why its node is about to go.
-    pub const DISRUPTION_REASON: &str = "DisruptionReason";
     /// `Launched=False`: all offerings of the claim failed.
     pub const INSUFFICIENT_CAPACITY: &str = "InsufficientCapacity";
     /// `Launched=Unknown`: the purchase failed and is tried again.

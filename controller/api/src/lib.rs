@@ -5,7 +5,8 @@
 //! * [`fake_node_class`]: `bufconf.dev/v1alpha1` FakeNodeClass, what the fake cloud sells.
 //! * [`conditions`]: names, reasons and messages of every condition, in one place.
 //! * [`labels`]: label, annotation, taint and finalizer keys.
-//! * [`quantity`]: exact resource quantities.
+//! * [`quantity`]: exact resource quantities. [`duration`]: time spans in Go's syntax.
+//! * [`requests`]: what a pod takes on a node.
 //! * [`crd`]: the CustomResourceDefinitions of all of these.
 
 // Every printer column has the same keys as the next.
@@ -14,10 +15,12 @@
 pub mod capacity_buffer;
 pub mod conditions;
 pub mod crd;
+pub mod duration;
 pub mod fake_node_class;
 pub mod karpenter;
 pub mod labels;
 pub mod quantity;
+pub mod requests;
 
 pub use capacity_buffer::{CapacityBuffer, CapacityBufferSpec, CapacityBufferStatus};
 pub use fake_node_class::{FakeNodeClass, FakeNodeClassSpec, FakeNodeClassStatus};

@@ -2,9 +2,14 @@
 //!
 //! kube's own connector leaves Nagle's algorithm on (the first request of each connection then waits 40 ms, kube-rs issue
 //! 2056) and speaks HTTP/1.1 only. This one sets `TCP_NODELAY` and offers HTTP/2.
+//!
+//! Errors of clients carry their causes apart; [`chain()`] puts them in one line.
+
+mod chain;
 
 use std::{path::Path, time::Duration};
 
+pub use chain::chain;
 use http::{Request, Response};
 use hyper_rustls::{FixedServerNameResolver, HttpsConnectorBuilder};
 use hyper_util::{

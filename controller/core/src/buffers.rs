@@ -12,7 +12,7 @@ use crate::{
     index::sorted,
     place::Outcome,
     plan::BufferStatus,
-    resolve::{Resolution, is_ours, resolve},
+    resolve::{Referents, Resolution, is_ours, resolve},
     snapshot::{Buffer, Snapshot},
 };
 
@@ -32,7 +32,8 @@ pub struct Active<'a> {
 pub fn active(snapshot: &Snapshot) -> Vec<Active<'_>> {
     let buffers = sorted(&snapshot.buffers, |buffer| &buffer.key).into_iter();
     let buffers = buffers.filter(|buffer| !buffer.deleting && is_ours(buffer));
-    buffers.map(|buffer| Active { buffer, resolution: resolve(buffer, snapshot) }).collect()
+    let referents = Referents::new(snapshot);
+    buffers.map(|buffer| Active { buffer, resolution: resolve(buffer, &referents) }).collect()
 }
 
 /// How the chunks of one buffer fare.

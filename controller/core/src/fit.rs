@@ -397,9 +397,8 @@ mod tests {
         let mut pod = shape(&[]);
         if !terms.is_null() {
             let required = json!({"nodeSelectorTerms": terms});
-            pod.affinity = Some(affinity(
-                json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}),
-            ));
+            let rules = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}});
+            pod.affinity = Some(affinity(rules));
         }
         let node = labels(&[("zone", "a"), ("cpu", "4")]);
         let needs = Needs::new(&pod, &[]);

@@ -27,6 +27,8 @@ use crate::{
 pub const LAUNCH: SignedDuration = SignedDuration::from_mins(5);
 /// A claim whose node is not registered by then is deleted.
 pub const REGISTRATION: SignedDuration = SignedDuration::from_mins(15);
+/// A claim whose node has never been ready and is not by then is deleted.
+pub const FIRST_READY: SignedDuration = SignedDuration::from_mins(15);
 /// A node that is initialised within this time of its launch gets all its conditions in one write.
 pub const PROMPT: SignedDuration = SignedDuration::from_secs(5);
 /// Pods that end on a node that has been silent for so long are not waited for: nobody is there to end them.
@@ -124,13 +126,15 @@ fn failure(index: &Index<'_>, view: &ClaimView<'_>, draft: &mut Draft) -> Option
     }
     let created = claim.created;
     // A node that is there is registered by this plan.
-    let deadline = if !view.is_launched() {
-        launched.map(|own| own.last_transition_time.0).or(created)?.checked_add(LAUNCH).ok()?
-    } else if node.is_none() {
-        created?.checked_add(REGISTRATION).ok()?
-    } else {
-        return None;
+    let (since, patience) = match node {
+        _ if !view.is_launched() => (launched.map(|own| own.last_transition_time.0).or(created), LAUNCH),
+        None => (created, REGISTRATION),
+        Some(view) if !view.was_initialized() && !view.node.ready => {
+            (view.node.ready_since.or(created), FIRST_READY)
+        }
+        Some(_) => return None,
     };
+    let deadline = since?.checked_add(patience).ok()?;
     if deadline <= index.now {
         return Some(DeleteReason::Liveness);
     }

@@ -25,8 +25,6 @@ use crate::{
 /// How long an initialised node that is silent is expected to come back: as long as its pods stay on it by default
 /// (`tolerationSeconds` 300 of the not-ready and unreachable taints).
 pub const SILENCE: SignedDuration = SignedDuration::from_mins(5);
-/// How long a node that never was ready is waited for: as long as for its registration.
-pub const FIRST_READY: SignedDuration = lifecycle::REGISTRATION;
 
 /// How far a place for pods has come.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -195,9 +193,8 @@ pub(crate) fn next_deadline(index: &Index<'_>, leaving: &Leaving) -> Option<Time
 }
 
 fn silence_ends(view: &NodeView<'_>) -> Option<Timestamp> {
-    let patience = if view.was_initialized() { SILENCE } else { FIRST_READY };
-    let since = view.node.ready_since.filter(|_| !view.node.ready)?;
-    since.checked_add(patience).ok()
+    let since = view.node.ready_since.filter(|_| view.was_initialized() && !view.node.ready)?;
+    since.checked_add(SILENCE).ok()
 }
 
 fn node_room<'a>(

@@ -140,7 +140,7 @@ pub enum DeleteReason {
     InsufficientCapacity,
     /// Its node was deleted.
     NodeGone,
-    /// It was not launched or not registered in time.
+    /// It was not launched, not registered or not ready in time.
     Liveness,
 }
 

@@ -300,22 +300,10 @@ impl Requirements {
 #[must_use]
 pub fn selector_values(requirement: &NodeSelectorRequirement) -> Values {
     let values = requirement.values.as_deref().unwrap_or_default();
-    match operator(&requirement.operator) {
+    match Operator::parse(&requirement.operator) {
         Some(operator) => Values::new(operator, values),
         None => Values::nothing(),
     }
-}
-
-fn operator(text: &str) -> Option<Operator> {
-    Some(match text {
-        "In" => Operator::In,
-        "NotIn" => Operator::NotIn,
-        "Exists" => Operator::Exists,
-        "DoesNotExist" => Operator::DoesNotExist,
-        "Gt" => Operator::Gt,
-        "Lt" => Operator::Lt,
-        _ => return None,
-    })
 }
 
 /// Kubelets set the beta forms of these two labels to the same values.

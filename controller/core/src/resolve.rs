@@ -2,6 +2,8 @@
 //!
 //! Sources: rows B1–B19, C1–C16 and F1–F4 of the requirement catalogue; reasons and messages are those that Karpenter documents.
 
+use std::collections::BTreeMap;
+
 use buffer_api::{
     capacity_buffer::{ACTIVE_CAPACITY, LocalObjectRef, ScalableRef},
     conditions::buffer as text,
@@ -10,7 +12,7 @@ use buffer_api::{
 use crate::{
     conditions::Wanted,
     size::{Ask, size},
-    snapshot::{Buffer, ObjectKey, PodShape, Snapshot},
+    snapshot::{Buffer, ObjectKey, PodShape, Snapshot, Template, Workload},
 };
 
 /// Kinds whose replicas and template are read: (group, kind). Source: row C1.
@@ -37,6 +39,26 @@ pub struct Chunks<'a> {
     pub template: Option<(LocalObjectRef, i64)>,
 }
 
+/// What buffers may refer to, ready to be looked up.
+#[derive(Debug)]
+pub struct Referents<'a> {
+    templates: BTreeMap<&'a ObjectKey, &'a Template>,
+    workloads: BTreeMap<(&'a str, &'a str, &'a ObjectKey), &'a Workload>,
+}
+
+impl<'a> Referents<'a> {
+    /// Sorts templates and workloads.
+    #[must_use]
+    pub fn new(snapshot: &'a Snapshot) -> Self {
+        let templates = snapshot.templates.iter().map(|template| (&template.key, template)).collect();
+        let workloads = snapshot.workloads.iter();
+        let workloads = workloads
+            .map(|workload| ((workload.group.as_str(), workload.kind.as_str(), &workload.key), workload))
+            .collect();
+        Self { templates, workloads }
+    }
+}
+
 /// Whether the buffer's strategy is ours: active capacity, also where it is empty or not set (rows F1, F3, F4).
 #[must_use]
 pub fn is_ours(buffer: &Buffer) -> bool {
@@ -45,8 +67,8 @@ pub fn is_ours(buffer: &Buffer) -> bool {
 
 /// Follows the reference of a buffer.
 #[must_use]
-pub fn resolve<'a>(buffer: &Buffer, snapshot: &'a Snapshot) -> Resolution<'a> {
-    match find(buffer, snapshot) {
+pub fn resolve<'a>(buffer: &Buffer, referents: &Referents<'a>) -> Resolution<'a> {
+    match find(buffer, referents) {
         Ok(chunks) => Resolution {
             chunks: Some(chunks),
             condition: Wanted {
@@ -65,22 +87,21 @@ pub fn resolve<'a>(buffer: &Buffer, snapshot: &'a Snapshot) -> Resolution<'a> {
 
 type Failure = (&'static str, String);
 
-fn find<'a>(buffer: &Buffer, snapshot: &'a Snapshot) -> Result<Chunks<'a>, Failure> {
+fn find<'a>(buffer: &Buffer, referents: &Referents<'a>) -> Result<Chunks<'a>, Failure> {
     let spec = &buffer.spec;
     match (&spec.pod_template_ref, &spec.scalable_ref) {
         (Some(reference), None) => {
-            let key = ObjectKey { namespace: buffer.key.namespace.clone(), name: reference.name.clone() };
-            let template =
-                snapshot.templates.iter().find(|template| template.key == key).ok_or_else(|| {
-                    (text::POD_TEMPLATE_NOT_FOUND, format!("PodTemplate \"{}\" not found", reference.name))
-                })?;
+            let key = in_namespace_of(buffer, &reference.name);
+            let template = *referents.templates.get(&key).ok_or_else(|| {
+                (text::POD_TEMPLATE_NOT_FOUND, format!("PodTemplate \"{}\" not found", reference.name))
+            })?;
             // A template has no replicas to take a percentage of (V13).
             let replicas = count(buffer, None, 0, &template.shape)?;
             let template_ref = Some((reference.clone(), template.generation));
             Ok(Chunks { shape: &template.shape, replicas, template: template_ref })
         }
         (None, Some(reference)) => {
-            let workload = workload(buffer, reference, snapshot)?;
+            let workload = workload(buffer, reference, referents)?;
             let replicas = count(buffer, spec.percentage, workload.replicas, &workload.shape)?;
             Ok(Chunks { shape: &workload.shape, replicas, template: None })
         }
@@ -95,17 +116,19 @@ fn find<'a>(buffer: &Buffer, snapshot: &'a Snapshot) -> Result<Chunks<'a>, Failu
     }
 }
 
+fn in_namespace_of(buffer: &Buffer, name: &str) -> ObjectKey {
+    ObjectKey { namespace: buffer.key.namespace.clone(), name: name.to_owned() }
+}
+
 /// An empty group is the core group, which has no Deployment (row C5).
 fn workload<'a>(
     buffer: &Buffer,
     reference: &ScalableRef,
-    snapshot: &'a Snapshot,
-) -> Result<&'a crate::snapshot::Workload, Failure> {
+    referents: &Referents<'a>,
+) -> Result<&'a Workload, Failure> {
     let group = reference.api_group.as_deref().unwrap_or_default();
-    let found = snapshot.workloads.iter().find(|workload| {
-        (workload.group.as_str(), &workload.kind) == (group, &reference.kind)
-            && (&workload.key.namespace, &workload.key.name) == (&buffer.key.namespace, &reference.name)
-    });
+    let key = in_namespace_of(buffer, &reference.name);
+    let found = referents.workloads.get(&(group, reference.kind.as_str(), &key)).copied();
     found.ok_or_else(|| {
         if SUPPORTED.contains(&(group, reference.kind.as_str())) {
             let message = format!("{}.{group} \"{}\" not found", reference.kind, reference.name);

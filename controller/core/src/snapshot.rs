@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use buffer_api::{
-    CapacityBufferSpec, CapacityBufferStatus, NodePoolSpec, NodePoolStatus, Quantity,
+    CapacityBufferSpec, CapacityBufferStatus, NodePoolSpec, NodePoolStatus,
     fake_node_class::{InstanceType, UnavailableOffering},
     karpenter::{NodeClaimSpec, NodeClaimStatus},
 };
@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Affinity, Taint, Toleration, TopologySpreadConstraint};
 
 /// Amounts by resource name (`cpu`, `memory`, `pods`, …).
-pub type Resources = BTreeMap<String, Quantity>;
+pub use buffer_api::requests::Resources;
 /// Labels, annotations or selectors by key.
 pub type Labels = BTreeMap<String, String>;
 

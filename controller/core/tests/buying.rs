@@ -49,10 +49,10 @@ fn reasons(plan: &Plan) -> Vec<String> {
     plan.events.iter().map(|event| event.message.clone()).collect()
 }
 
-fn spread(label: &str) -> Option<Affinity> {
+fn spread(label: &str) -> Affinity {
     let term = json!({"topologyKey": labels::HOSTNAME, "labelSelector": {"matchLabels": {"app": label}}});
     let rules = json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}});
-    Some(serde_json::from_value(rules).unwrap())
+    serde_json::from_value(rules).unwrap()
 }
 
 /// The cheapest sufficient types in price order; as many chunks on one claim as the greatest type holds.
@@ -182,7 +182,7 @@ fn pools_by_weight() {
 fn chunks_that_repel_each_other() {
     let mut chunk = one();
     chunk.labels = strings(&[("app", "web")]);
-    chunk.affinity = spread("web");
+    chunk.affinity = Some(spread("web"));
     let mut world = wanting(vec![pool("any")], chunk.clone(), 3);
     world.settle();
     assert_eq!((world.born.len(), world.deleted.len()), (3, 0));

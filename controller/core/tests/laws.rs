@@ -106,7 +106,6 @@ fn failed(plan: &Plan) -> i64 {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
 
     #[test]
     fn the_order_of_the_lists_means_nothing(rows in any_rows(), seed in any::<u64>()) {

@@ -87,10 +87,11 @@ fn the_write_budget_is_kept() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
-    /// No churn: exactly as many claims as needed are ever made and none is deleted, whatever order things happen in.
+    /// No churn: exactly as many claims as needed are ever made and none is deleted, whatever order things happen in, at once or slowly.
     #[test]
-    fn thirty_chunks_make_thirty_claims_ever(seed in any::<u64>()) {
+    fn thirty_chunks_make_thirty_claims_ever(seed in any::<u64>(), pace in 0..1_800_i64) {
         let mut world = with_buffer(30);
+        world.pace = SignedDuration::from_millis(pace);
         world.settle_with(
             world::random(seed),
             |world| {
@@ -374,6 +375,27 @@ fn liveness(#[case] steps: usize, #[case] patience: SignedDuration) {
     let plan = world.plan();
     assert_eq!(plan.delete[0].reason, DeleteReason::Liveness);
     assert_eq!(plan.create.len(), 1, "its place is bought anew");
+}
+
+/// A node that never becomes ready goes after a quarter of an hour, and its place is bought anew.
+#[test]
+fn a_node_that_never_is_ready_is_given_up() {
+    let mut world = with_buffer(1);
+    world.plan_and_apply();
+    for _ in 0..2 {
+        let step = world.steps();
+        world.take(&step[0]);
+        world.plan_and_apply();
+    }
+    assert_eq!(world.snapshot.nodes.len(), 1);
+    world.advance(SignedDuration::from_mins(15) - SignedDuration::from_secs(1));
+    assert_eq!(world.plan().delete.len(), 0);
+    world.advance(SignedDuration::from_secs(1));
+    let plan = world.plan_and_apply();
+    assert_eq!(plan.delete[0].reason, DeleteReason::Liveness);
+    world.settle();
+    assert!(world.is_provisioned("web"));
+    assert_eq!((world.snapshot.nodes.len(), world.born.len()), (1, 2));
 }
 
 /// `consolidateAfter` runs from the time at which the node became quiet, and the plan says when to look again.

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use buffer_api::{CapacityBuffer, FakeNodeClass, NodeClaim, NodePool, conditions, labels};
+use buffer_api::{
+    CapacityBuffer, FakeNodeClass, NodeClaim, NodePool, conditions, duration, labels, requests::resources,
+};
 use buffer_core::snapshot::{
     Buffer, Claim, DaemonSet, Labels, Node, NodeClass, ObjectKey, Pod, Pool, Template, Workload,
 };
@@ -16,7 +18,7 @@ use k8s_openapi::{
 };
 use kube::Resource;
 
-use super::{Error, Interner, requests::resources, shape::shape};
+use super::{Error, Interner, shape::shape};
 use crate::{
     cache::{Observed, version},
     kind::{Kind, ObjectRef},
@@ -169,10 +171,7 @@ fn protection(annotation: Option<&str>, started: Option<&Time>, now: Timestamp) 
     if text == "true" {
         return (true, None);
     }
-    let span = match text.parse::<kube::core::Duration>() {
-        Ok(span) if !span.is_negative() => std::time::Duration::from(span),
-        _ => return (false, None),
-    };
+    let Ok(span) = duration::parse(text) else { return (false, None) };
     let Some(started) = started else { return (!span.is_zero(), None) };
     match started.0.checked_add(span) {
         Ok(end) if end > now => (true, Some(end)),
@@ -291,6 +290,8 @@ mod tests {
     #[case::for_ever(json!({"karpenter.sh/do-not-disrupt": "true"}), Value::Null, true, None)]
     #[case::not_a_duration(json!({"karpenter.sh/do-not-disrupt": "yes"}), Value::Null, false, None)]
     #[case::negative(json!({"karpenter.sh/do-not-disrupt": "-1h"}), Value::Null, false, None)]
+    #[case::sign_inside(json!({"karpenter.sh/do-not-disrupt": "5s-3s"}), Value::Null, false, None)]
+    #[case::beyond_all_bounds(json!({"karpenter.sh/do-not-disrupt": "99999999999999999999999h"}), Value::Null, false, None)]
     #[case::not_started(json!({"karpenter.sh/do-not-disrupt": "10m"}), Value::Null, true, None)]
     #[case::running(
         json!({"karpenter.sh/do-not-disrupt": "1h30m"}), json!("2030-01-01T00:00:00Z"), true, Some("2030-01-01T01:30:00Z")

@@ -7,25 +7,28 @@ use std::{
     sync::{Arc, Mutex, PoisonError, Weak},
 };
 
+use buffer_api::{
+    Quantity,
+    requests::{effective, is_sidecar},
+};
 use buffer_core::snapshot::{Labels, PodShape};
 use k8s_openapi::api::core::v1::{Container, PodSpec, PodStatus};
 
-use super::{
-    Error,
-    requests::{effective, is_sidecar},
-};
+use super::Error;
 
-/// The shape of a pod, or of the pods of a template.
+/// The shape of a pod, or of the pods of a template; each takes one of `pods`.
 pub fn shape(
     namespace: String,
     labels: Labels,
     spec: PodSpec,
     status: Option<&PodStatus>,
 ) -> Result<PodShape, Error> {
+    let mut requests = effective(&spec, status)?;
+    requests.insert("pods".to_owned(), Quantity::units(1));
     Ok(PodShape {
         namespace,
         labels,
-        requests: effective(&spec, status)?,
+        requests,
         host_ports: host_ports(&spec),
         node_selector: spec.node_selector.unwrap_or_default(),
         affinity: spec.affinity,

@@ -3,6 +3,7 @@
 //! They catch who binds pods past the scheduler, or counts a node's room twice.
 
 use buffer_api::Quantity;
+use buffer_client::chain;
 use k8s_openapi::api::core::v1::{Node, NodeSelectorTerm, Pod, Taint, Toleration};
 use kube::ResourceExt;
 
@@ -24,7 +25,7 @@ pub struct Rejection {
 /// Whether the node may run the pod beside `others`, what it already runs. The first reason counts.
 pub fn admit(pod: &Pod, node: &Node, others: &[&Held]) -> Result<Held, Rejection> {
     let reject = |reason: &str, message: String| Rejection { reason: reason.to_owned(), message };
-    let unexpected = |error: &dyn std::error::Error| reject("UnexpectedAdmissionError", error.to_string());
+    let unexpected = |error: &dyn std::error::Error| reject("UnexpectedAdmissionError", chain(error));
     let own = held(pod).map_err(|error| unexpected(&error))?;
     program(pod).map_err(|error| unexpected(&error))?;
     let spec = pod.spec.clone().unwrap_or_default();
@@ -123,6 +124,8 @@ fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::needless_pass_by_value, reason = "literals are handed in")]
+
     use rstest::rstest;
     use serde_json::{Value, json};
 

@@ -1,9 +1,7 @@
 //! What a pod takes of its node, as kube-scheduler and kubelet count it.
 
-use buffer_api::{Quantity, quantity::ParseQuantityError};
-use k8s_openapi::api::core::v1::{Container, Pod};
-
-use crate::offer::{Resources, resources};
+use buffer_api::requests::{AmountError, Resources, effective, is_sidecar};
+use k8s_openapi::api::core::v1::Pod;
 
 /// A host port: protocol, host IP, port.
 pub type HostPort = (String, String, i32);
@@ -17,34 +15,9 @@ pub struct Held {
     pub ports: Vec<HostPort>,
 }
 
-/// What a pod takes of its node: the greater of what its containers need together and of what its init containers need
-/// one after the other, sidecars included from their start on; what the pod asks for as a whole counts instead where it
-/// is given; then the overhead of the runtime.
-pub fn held(pod: &Pod) -> Result<Held, ParseQuantityError> {
+/// What a pod takes of its node.
+pub fn held(pod: &Pod) -> Result<Held, AmountError> {
     let Some(spec) = &pod.spec else { return Ok(Held::default()) };
-    let mut running = Resources::new();
-    for container in &spec.containers {
-        add(&mut running, &requests(container)?);
-    }
-    let mut sidecars = Resources::new();
-    let mut starting = Resources::new();
-    for container in spec.init_containers.iter().flatten() {
-        let own = requests(container)?;
-        let mut now = sidecars.clone();
-        add(&mut now, &own);
-        if is_sidecar(container) {
-            add(&mut running, &own);
-            sidecars.clone_from(&now);
-        }
-        raise(&mut starting, &now);
-    }
-    raise(&mut running, &starting);
-    if let Some(whole) = spec.resources.as_ref().and_then(|r| r.requests.as_ref()) {
-        running.extend(resources(whole)?);
-    }
-    if let Some(overhead) = &spec.overhead {
-        add(&mut running, &resources(overhead)?);
-    }
     let ports = spec.containers.iter().chain(spec.init_containers.iter().flatten().filter(|c| is_sidecar(c)));
     let ports = ports.flat_map(|c| c.ports.iter().flatten()).filter_map(|port| {
         let host_ip = port.host_ip.clone().filter(|ip| !ip.is_empty());
@@ -54,35 +27,13 @@ pub fn held(pod: &Pod) -> Result<Held, ParseQuantityError> {
             port.host_port.filter(|&port| port > 0)?,
         ))
     });
-    Ok(Held { requests: running, ports: ports.collect() })
-}
-
-/// Whether an init container keeps running beside the others.
-#[must_use]
-pub fn is_sidecar(container: &Container) -> bool {
-    container.restart_policy.as_deref() == Some("Always")
-}
-
-fn requests(container: &Container) -> Result<Resources, ParseQuantityError> {
-    container.resources.as_ref().and_then(|r| r.requests.as_ref()).map_or(Ok(Resources::new()), resources)
-}
-
-fn add(sum: &mut Resources, more: &Resources) {
-    for (resource, &amount) in more {
-        let total = sum.entry(resource.clone()).or_insert(Quantity::ZERO);
-        *total = total.plus(amount);
-    }
-}
-
-fn raise(most: &mut Resources, other: &Resources) {
-    for (resource, &amount) in other {
-        let most = most.entry(resource.clone()).or_insert(Quantity::ZERO);
-        *most = amount.max(*most);
-    }
+    Ok(Held { requests: effective(spec, pod.status.as_ref())?, ports: ports.collect() })
 }
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::needless_pass_by_value, reason = "literals are handed in")]
+
     use rstest::rstest;
     use serde_json::{Value, json};
 

@@ -2,6 +2,7 @@
 
 use std::{net::Ipv4Addr, time::Duration};
 
+use buffer_api::duration::{self, ParseDurationError};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt;
@@ -12,10 +13,7 @@ use super::{
     requests::Held,
     status::{self, Exit},
 };
-use crate::{
-    claim::elapsed,
-    duration::{self, ParseDurationError},
-};
+use crate::claim::elapsed;
 
 /// Pod annotation: how long the containers run before they end by themselves, as a Go duration. Without it the pods of
 /// Jobs end at once, and all others never. Pods that are always restarted don't end.
@@ -165,6 +163,8 @@ fn leave(pod: &Pod, program: Program, runs: bool, deadline: Timestamp, now: Time
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::needless_pass_by_value, reason = "literals are handed in")]
+
     use rstest::rstest;
     use serde_json::json;
 

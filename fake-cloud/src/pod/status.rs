@@ -5,6 +5,7 @@
 
 use std::net::Ipv4Addr;
 
+use buffer_api::requests::is_sidecar;
 use jiff::Timestamp;
 use k8s_openapi::{
     api::core::v1::{
@@ -14,8 +15,6 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::Time,
 };
 use serde_json::{Value, json};
-
-use super::requests::is_sidecar;
 
 /// How the containers of a pod ended.
 #[derive(Clone, Copy, Debug)]

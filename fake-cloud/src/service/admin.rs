@@ -3,10 +3,11 @@
 use std::net::Ipv4Addr;
 
 use axum::{Router, http::StatusCode, routing::get};
+use buffer_client::chain;
 use tokio::{net::TcpListener, sync::watch};
 use tracing::error;
 
-use crate::error::{Error, chain};
+use crate::error::Error;
 
 /// Takes the port.
 pub(super) async fn listen(port: u16) -> Result<TcpListener, Error> {

@@ -287,8 +287,9 @@ async fn release(world: &World, claim: &NodeClaim) -> Result<(), Error> {
     });
     let claims: Api<NodeClaim> = Api::all(world.client.clone());
     match claims.patch(claim::name(claim), &patched(), &Patch::Merge(patch)).await {
-        Ok(_) => {
+        Ok(released) => {
             info!(claim = claim::name(claim), "released");
+            world.own_claims.put(released);
             Ok(())
         }
         // stale: the watch will show how the claim has changed

@@ -5,6 +5,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use buffer_api::{
     FakeNodeClass, FakeNodeClassStatus, conditions::pool::READY, fake_node_class::InstanceType,
 };
+use buffer_client::chain;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{Api, ResourceExt, api::Patch, runtime::controller::Action};
@@ -14,7 +15,7 @@ use super::{World, is_ours, machine, patched};
 use crate::{
     catalog, claim,
     claim::elapsed,
-    error::{Error, chain, doing, is_gone, is_stale},
+    error::{Error, doing, is_gone, is_stale},
     rules::{Labels, Rules},
 };
 

@@ -223,6 +223,8 @@ impl Ledger {
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::needless_pass_by_value, reason = "literals are handed in")]
+
     use serde_json::json;
 
     use super::*;

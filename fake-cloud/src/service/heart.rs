@@ -2,6 +2,7 @@
 
 use std::{collections::HashMap, future::Future, pin::Pin, time::Duration};
 
+use buffer_client::chain;
 use futures::{
     StreamExt,
     channel::mpsc::{UnboundedReceiver, UnboundedSender},
@@ -21,10 +22,7 @@ use tokio_util::time::{DelayQueue, delay_queue::Key};
 use tracing::{debug, warn};
 
 use super::patched;
-use crate::{
-    chance,
-    error::{chain, is_gone},
-};
+use crate::{chance, error::is_gone};
 
 /// Namespace of the nodes' leases.
 const NAMESPACE: &str = "kube-node-lease";

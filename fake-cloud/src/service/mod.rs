@@ -74,15 +74,11 @@ struct World {
     synced: signal::Receiver<bool>,
 }
 
-/// Stores that must be filled before anything is decided: classes, claims, nodes, pods.
-const STORES: usize = 4;
-
 /// Runs the cloud until it is told to stop. Whatever it was doing then is taken up by the next one.
 pub async fn run(config: Config, stop: CancellationToken) -> Result<(), Error> {
     let client = buffer_client::connect(config.kubeconfig.as_deref()).await?;
     let version = client.apiserver_version().await.map_err(|e| Error::Version(Box::new(e)))?.git_version;
     let (set_synced, synced) = signal::channel(false);
-    let filled = signal::Sender::new(0);
     let mut parts = JoinSet::new();
     if let Some(port) = config.admin_port {
         parts.spawn(admin::serve(admin::listen(port).await?, synced.clone()));
@@ -119,29 +115,24 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), Error> {
     });
 
     let all = watcher::Config::default;
-    let watched = objects(
-        Api::all(client.clone()),
-        all(),
-        write_classes,
-        class_observer(world.clone()),
-        filled.clone(),
-    );
-    parts.spawn(reconcile(watched, woken_classes, classes.clone(), world.clone(), classes::look));
-    let watched =
-        objects(Api::all(client.clone()), all(), write_claims, claim_observer(world.clone()), filled.clone());
-    parts.spawn(reconcile(watched, woken_claims, claims.clone(), world.clone(), claims::look));
-    let watched =
-        objects(Api::all(client.clone()), all(), write_nodes, node_observer(world.clone()), filled.clone());
-    parts.spawn(reconcile(watched, woken_nodes, nodes.clone(), world.clone(), nodes::look));
-    let bound = watcher::Config::default().fields("spec.nodeName!=");
-    let watched =
-        objects(Api::all(client.clone()), bound, write_pods, pod_observer(world.clone()), filled.clone());
-    parts.spawn(reconcile(watched, woken_pods, pods.clone(), world.clone(), pods::look));
+    let observer = class_observer(world.clone());
+    let watched = objects(Api::all(client.clone()), all(), write_classes, classes_filled, observer);
+    parts.spawn(reconcile(watched, woken_classes, classes, world.clone(), classes::look));
+    let observer = claim_observer(world.clone());
+    let watched = objects(Api::all(client.clone()), all(), write_claims, claims_filled, observer);
+    parts.spawn(reconcile(watched, woken_claims, claims, world.clone(), claims::look));
+    let observer = node_observer(world.clone());
+    let watched = objects(Api::all(client.clone()), all(), write_nodes, nodes_filled, observer);
+    parts.spawn(reconcile(watched, woken_nodes, nodes, world.clone(), nodes::look));
+    let bound = all().fields("spec.nodeName!=");
+    let observer = pod_observer(world.clone());
+    let watched = objects(Api::all(client.clone()), bound, write_pods, pods_filled, observer);
+    parts.spawn(reconcile(watched, woken_pods, pods, world.clone(), pods::look));
     parts.spawn(heart::beat(client, commands));
     parts.spawn(async move {
         // keeps the queue of classes open: only the watch and timers wake them
         let _open = wake_classes;
-        if filled.subscribe().wait_for(|stores| *stores == STORES).await.is_ok() {
+        if tokio::try_join!(classes_wait, claims_wait, nodes_wait, pods_wait).is_ok() {
             info!("the cloud is open");
             set_synced.send_replace(true);
         }
@@ -177,8 +168,10 @@ impl World {
 
     /// What goes wrong with a claim's instance.
     fn fate_of(&self, claim: &NodeClaim, rules: &Rules) -> Fate {
-        let struck = self.class_of(claim).and_then(|class| class.status.clone()).unwrap_or_default().struck;
-        rules.fate(&struck, claim::name(claim), &claim::fault_labels(claim))
+        let class = self.class_of(claim);
+        let struck = class.as_ref().and_then(|class| class.status.as_ref()).map(|status| &status.struck);
+        let struck = struck.map(Vec::as_slice).unwrap_or_default();
+        rules.fate(struck, claim::name(claim), &claim::fault_labels(claim))
     }
 
     /// The UID of the claim to whose instance a node belongs.
@@ -240,8 +233,8 @@ fn class_observer(world: Arc<World>) -> impl FnMut(Change<FakeNodeClass>) + Send
             return;
         };
         for class in world.classes.state() {
-            let status = class.status.clone().unwrap_or_default();
-            let now = (class.metadata.generation, classes::is_ready(&class), status.struck);
+            let struck = class.status.as_ref().map(|status| status.struck.clone());
+            let now = (class.metadata.generation, classes::is_ready(&class), struck);
             if known.get(&class.name_any()) == Some(&now) {
                 continue;
             }

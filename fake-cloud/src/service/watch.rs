@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use buffer_client::chain;
 use futures::{
     Stream, StreamExt,
     channel::mpsc::{UnboundedReceiver, UnboundedSender},
@@ -25,11 +26,11 @@ use kube::{
     },
 };
 use serde::de::DeserializeOwned;
-use tokio::sync::watch as signal;
+use tokio::sync::oneshot;
 use tracing::{debug, warn};
 
 use super::World;
-use crate::error::{Error, chain};
+use crate::error::Error;
 
 /// How long a reconciliation that failed waits before it is tried again.
 const RETRY: Duration = Duration::from_secs(1);
@@ -44,24 +45,20 @@ pub(super) enum Change<'a, K> {
     Listed(&'a [Arc<K>]),
 }
 
-/// Watches all objects of a kind: keeps the store, tells `observe` of each change after the store has it, counts itself
-/// among the `filled` when the store is, and yields what to look at.
-///
-/// The count is our own because a store wakes only the last of those who wait for it (`wait_until_ready`), and the applier is
-/// one of them.
+/// Watches all objects of a kind: keeps the store, tells `observe` of each change after the store has it, says once that
+/// the store is filled, and yields what to look at.
 pub(super) fn objects<K>(
     api: Api<K>,
     config: watcher::Config,
     writer: Writer<K>,
     mut observe: impl FnMut(Change<K>) + Send + 'static,
-    filled: signal::Sender<usize>,
 ) -> impl Stream<Item = ObjectRef<K>> + Send
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
 {
     let kind = K::kind(&()).into_owned();
     let store = writer.as_reader();
-    let mut uncounted = true;
+    let mut filled = Some(filled);
     watcher(api, config)
         // who wrote which field is a large part of an object, and is never asked here
         .map(|event| event.map(|e| e.modify(|object| object.meta_mut().managed_fields = None)))
@@ -80,9 +77,8 @@ where
                 Ok(Event::InitDone) => {
                     let all = store.state();
                     observe(Change::Listed(&all));
-                    if std::mem::take(&mut uncounted) {
-                        filled.send_modify(|stores| *stores += 1);
-                    }
+                    // nobody is told if the cloud is stopping already
+                    let _ = filled.take().map(|filled| filled.send(()));
                     all.iter().map(|object| ObjectRef::from_obj(object.as_ref())).collect()
                 }
                 Ok(Event::Init | Event::InitApply(_)) => Vec::new(),

@@ -109,6 +109,12 @@ pub(crate) fn lift(file: &str, text: &str, origin: Origin) -> Result<Scenario, V
     }
 }
 
+/// More faults of one file are not told: whoever has so many looks at the first ones.
+const MAX_FAULTS: usize = 50;
+
+/// Steps times cases: what a hostile file can make the checks do.
+const MAX_RUNS: usize = 5_000;
+
 /// The faults of one file. The same fault in several cases is told once.
 pub(super) struct Faults<'a> {
     file: &'a str,
@@ -118,7 +124,14 @@ pub(super) struct Faults<'a> {
 
 impl Faults<'_> {
     pub fn add(&mut self, at: Position, message: impl Into<String>) {
-        self.found.insert(Diagnostic::new(self.file, self.text, at, message));
+        if !self.is_full() {
+            self.found.insert(Diagnostic::new(self.file, self.text, at, message));
+        }
+    }
+
+    /// Whether no more is told.
+    pub fn is_full(&self) -> bool {
+        self.found.len() >= MAX_FAULTS
     }
 
     /// Where a piece of text stands that belongs to the value at `at`.
@@ -151,6 +164,15 @@ fn lift_tree(root: &Node, faults: &mut Faults<'_>, origin: Origin) -> Option<Sce
     let spec = root.get("spec").unwrap_or(&nothing);
     let cases = lift_cases(spec.get("cases"), faults);
     let steps = lift_steps(spec.get("steps"), faults);
+    if steps.len() * cases.len().max(1) > MAX_RUNS {
+        let message = format!(
+            "{} steps in {} cases are more than the {MAX_RUNS} that are read",
+            steps.len(),
+            cases.len()
+        );
+        faults.add(spec.key_at("steps"), message);
+        return None;
+    }
 
     let needs = document.as_ref().map(|document| document.spec.needs.clone());
     let usage = Usage::of(&steps);

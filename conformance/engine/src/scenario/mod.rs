@@ -1,4 +1,9 @@
-//! The scenario language: text with places ([`raw`]) is lifted into the checked model ([`model`], [`step`]).
+//! The scenario language, in one pass: parse low, lift high.
+//!
+//! `raw` makes a tree of the text in which everything knows its place, `vars` replaces variables in that tree, `de` lets
+//! serde read typed values out of it, `lift` puts a [`Scenario`] together with everything that is wrong, `usage` and
+//! `lint` hold the rules. The grammar is the serde shape of [`Step`] and what it contains, and nothing else.
+
 pub mod actions;
 pub mod checks;
 mod count;

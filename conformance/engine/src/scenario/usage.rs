@@ -99,6 +99,9 @@ impl<'a> Usage<'a> {
             faults.add(faults.locate(*at, &piece), error.to_string());
         }
         for found in &self.uses {
+            if faults.is_full() {
+                break;
+            }
             let problem = match found.name.strip_prefix("case.") {
                 Some(cell) => case_problem(cell, found.optional, cases),
                 None if sample.get(found.name).is_some() => None,
@@ -109,13 +112,10 @@ impl<'a> Usage<'a> {
                 faults.add(faults.locate(found.at, &format!("${{{}", found.name)), problem);
             }
         }
+        let used: BTreeSet<&str> = self.names().filter_map(|name| name.strip_prefix("case.")).collect();
         for (node, case) in cases {
-            for cell in case.values.keys() {
-                let variable = format!("case.{cell}");
-                if !self.names().any(|name| name == variable) {
-                    let message = format!("nothing in the steps uses `${{{variable}}}`");
-                    faults.add(node.key_at(cell), message);
-                }
+            for cell in case.values.keys().filter(|cell| !used.contains(cell.as_str())) {
+                faults.add(node.key_at(cell), format!("nothing in the steps uses `${{case.{cell}}}`"));
             }
         }
         broken

@@ -44,6 +44,8 @@ pub struct World {
     pub requests: BTreeMap<String, u32>,
     /// Several shapes compete: the second plan may pack them otherwise, so that other buffers are the ones that fit; but no more than that.
     pub may_repack: bool,
+    /// How long each step takes.
+    pub pace: SignedDuration,
     next: u32,
 }
 
@@ -221,6 +223,7 @@ impl World {
             deleted: Vec::new(),
             requests: BTreeMap::new(),
             may_repack: false,
+            pace: SignedDuration::ZERO,
             next: 0,
         }
     }
@@ -555,6 +558,7 @@ impl World {
             }
             let step = steps[choose(steps.len())].clone();
             self.take(&step);
+            self.advance(self.pace);
         }
         panic!("the world does not settle");
     }

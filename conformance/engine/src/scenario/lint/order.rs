@@ -44,8 +44,11 @@ fn of_case<'a>(
         let node = body(step);
         // what is not there may be made by a step that could not be read, unless the name is nearly that of another
         let mut missing = |what: &str, name: &str, known: &BTreeSet<String>, at: Position| {
+            if faults.is_full() || known.contains(name) {
+                return;
+            }
             let near = nearest(name, known.iter().map(String::as_str));
-            if !known.contains(name) && (complete || near.is_some()) {
+            if complete || near.is_some() {
                 let message = format!("no step before this one {what} `{name}`{}", did_you_mean(near));
                 faults.add(at, in_case(step, message));
             }

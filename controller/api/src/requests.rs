@@ -2,21 +2,32 @@
 
 use std::collections::BTreeMap;
 
-use buffer_api::Quantity;
-use buffer_core::snapshot::Resources;
 use k8s_openapi::{
     api::core::v1::{Container, ContainerStatus, PodSpec, PodStatus, ResourceRequirements},
     apimachinery::pkg::api::resource::Quantity as Text,
 };
 
-use super::Error;
+use crate::{Quantity, quantity::ParseQuantityError};
+
+/// Amounts by resource name; what is not named is zero.
+pub type Resources = BTreeMap<String, Quantity>;
+
+/// An amount that is no quantity.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("reading the amount of {resource}")]
+pub struct AmountError {
+    /// Name of the resource.
+    pub resource: String,
+    /// What is wrong with it.
+    pub source: ParseQuantityError,
+}
 
 /// What a pod takes on a node: its containers (init containers run one by one, sidecars run along), pod-level
-/// requests in place of theirs, the overhead of its runtime class, and one of `pods`.
+/// requests in place of theirs, and the overhead of its runtime class.
 ///
 /// Requests that are absent while a limit is set are the limit, as the API server fills them in for pods; templates come
 /// without that. While a pod is resized in place, the greater of old and new counts.
-pub fn effective(spec: &PodSpec, status: Option<&PodStatus>) -> Result<Resources, Error> {
+pub fn effective(spec: &PodSpec, status: Option<&PodStatus>) -> Result<Resources, AmountError> {
     let resize = Resize::new(status);
     let mut total = Resources::new();
     for container in &spec.containers {
@@ -37,29 +48,29 @@ pub fn effective(spec: &PodSpec, status: Option<&PodStatus>) -> Result<Resources
     raise(&mut total, &peak);
     pod_level(spec, status, &mut total)?;
     add(&mut total, &resources(spec.overhead.as_ref())?);
-    total.insert("pods".to_owned(), Quantity::units(1));
     Ok(total)
 }
 
 /// Whether an init container keeps running beside the others.
+#[must_use]
 pub fn is_sidecar(container: &Container) -> bool {
     container.restart_policy.as_deref() == Some("Always")
 }
 
 /// Amounts as exact quantities.
-pub fn resources(amounts: Option<&BTreeMap<String, Text>>) -> Result<Resources, Error> {
+pub fn resources(amounts: Option<&BTreeMap<String, Text>>) -> Result<Resources, AmountError> {
     amounts
         .into_iter()
         .flatten()
         .map(|(resource, amount)| match Quantity::try_from(amount) {
             Ok(amount) => Ok((resource.clone(), amount)),
-            Err(source) => Err(Error::Quantity { resource: resource.clone(), source }),
+            Err(source) => Err(AmountError { resource: resource.clone(), source }),
         })
         .collect()
 }
 
 /// Requests, with limits where there is no request.
-fn requests_or_limits(requirements: Option<&ResourceRequirements>) -> Result<Resources, Error> {
+fn requests_or_limits(requirements: Option<&ResourceRequirements>) -> Result<Resources, AmountError> {
     let Some(requirements) = requirements else { return Ok(Resources::new()) };
     let mut requests = resources(requirements.limits.as_ref())?;
     requests.extend(resources(requirements.requests.as_ref())?);
@@ -70,7 +81,7 @@ fn requests_or_limits(requirements: Option<&ResourceRequirements>) -> Result<Res
 ///
 /// Only cpu, memory and huge pages have pod-level amounts. A pod-level limit alone counts where no container requests the
 /// resource, and for huge pages, which can't be overcommitted.
-fn pod_level(spec: &PodSpec, status: Option<&PodStatus>, total: &mut Resources) -> Result<(), Error> {
+fn pod_level(spec: &PodSpec, status: Option<&PodStatus>, total: &mut Resources) -> Result<(), AmountError> {
     let Some(requirements) = &spec.resources else { return Ok(()) };
     let mut requests = resources(requirements.requests.as_ref())?;
     for (resource, limit) in resources(requirements.limits.as_ref())? {
@@ -115,7 +126,7 @@ impl<'a> Resize<'a> {
     }
 
     /// Requests of a container. A resize that the node has refused does not count.
-    fn requests(&self, container: &Container) -> Result<Resources, Error> {
+    fn requests(&self, container: &Container) -> Result<Resources, AmountError> {
         let wanted = requests_or_limits(container.resources.as_ref())?;
         let Some(status) = self.statuses.iter().find(|status| status.name == container.name) else {
             return Ok(wanted);
@@ -127,7 +138,7 @@ impl<'a> Resize<'a> {
     }
 }
 
-fn requests_of(requirements: Option<&ResourceRequirements>) -> Result<Resources, Error> {
+fn requests_of(requirements: Option<&ResourceRequirements>) -> Result<Resources, AmountError> {
     resources(requirements.and_then(|requirements| requirements.requests.as_ref()))
 }
 
@@ -153,11 +164,10 @@ mod tests {
 
     use super::*;
 
-    fn requests(spec: Value, status: Value) -> Vec<(String, String)> {
+    fn requests(spec: Value, status: Value) -> Resources {
         let spec: PodSpec = serde_json::from_value(spec).unwrap();
         let status: Option<PodStatus> = serde_json::from_value(status).unwrap();
-        let requests = effective(&spec, status.as_ref()).unwrap();
-        requests.into_iter().map(|(resource, amount)| (resource, amount.to_string())).collect()
+        effective(&spec, status.as_ref()).unwrap()
     }
 
     fn container(name: &str, cpu: &str) -> Value {
@@ -193,16 +203,16 @@ mod tests {
     )]
     #[case::overhead(
         json!({"containers": [container("a", "1")], "overhead": {"cpu": "250m", "memory": "120Mi"}}),
-        &[("cpu", "1250m"), ("memory", "125829120")]
+        &[("cpu", "1250m"), ("memory", "120Mi")]
     )]
     #[case::limits_only(
         json!({"containers": [{"name": "a", "resources": {"limits": {"cpu": "2", "memory": "1Gi"}}}]}),
-        &[("cpu", "2"), ("memory", "1073741824")]
+        &[("cpu", "2"), ("memory", "1Gi")]
     )]
     #[case::request_below_limit(
         json!({"containers": [{"name": "a", "resources":
             {"limits": {"cpu": "2", "memory": "1Gi"}, "requests": {"cpu": "1"}}}]}),
-        &[("cpu", "1"), ("memory", "1073741824")]
+        &[("cpu", "1"), ("memory", "1Gi")]
     )]
     #[case::extended_resource(
         json!({"containers": [{"name": "a", "resources": {"limits": {"example.com/gpu": "2"}}}]}),
@@ -226,15 +236,15 @@ mod tests {
     )]
     #[case::pod_level_limit_with_container_request(
         json!({"containers": [container("a", "1")], "resources": {"limits": {"cpu": "3", "memory": "1Gi"}}}),
-        &[("cpu", "1"), ("memory", "1073741824")]
+        &[("cpu", "1"), ("memory", "1Gi")]
     )]
     #[case::pod_level_knows_no_extended_resources(
         json!({"containers": [{"name": "a"}], "resources": {"requests": {"example.com/gpu": "3"}}}),
         &[]
     )]
     fn of_a_template(#[case] spec: Value, #[case] wanted: &[(&str, &str)]) {
-        let mut wanted: Vec<_> = wanted.iter().map(|&(r, a)| (r.to_owned(), a.to_owned())).collect();
-        wanted.push(("pods".to_owned(), "1".to_owned()));
+        let wanted: Resources =
+            wanted.iter().map(|&(r, amount)| (r.to_owned(), amount.parse().unwrap())).collect();
         assert_eq!(requests(spec, Value::Null), wanted);
     }
 
@@ -258,13 +268,14 @@ mod tests {
             }],
         });
         let requests = requests(json!({"containers": [container("a", wanted)]}), status);
-        assert_eq!(requests[0], ("cpu".to_owned(), counted.to_owned()));
+        assert_eq!(requests["cpu"], counted.parse().unwrap());
     }
 
     #[test]
     fn an_amount_that_is_none() {
         let spec: PodSpec = serde_json::from_value(json!({"containers": [container("a", "many")]})).unwrap();
         let error = effective(&spec, None).unwrap_err();
-        assert_eq!(crate::error::chain(&error), "reading the amount of cpu: \"many\" is not a quantity");
+        assert_eq!(error.to_string(), "reading the amount of cpu");
+        assert_eq!(error.source.to_string(), "\"many\" is not a quantity");
     }
 }
