@@ -1,5 +1,12 @@
 //! A cluster that stays: up, used, tested as an existing one, down.
 
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "helpers of tests; clippy exempts only test functions"
+)]
+
 mod support;
 
 use std::{

@@ -1,5 +1,12 @@
 //! A run that is cut short leaves nothing: no process, no folder, and a report where there is somebody left to write it.
 
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "helpers of tests; clippy exempts only test functions"
+)]
+
 mod support;
 
 use std::{

@@ -32,6 +32,8 @@ pub(super) async fn create(context: &mut Context, create: &Create) -> Held {
     let answer = match context.cluster().create(&key, &body).await {
         Ok(()) => None,
         Err(error) => match error.status() {
+            // The user may not, the name is taken, too many requests: none of it is about the object.
+            Some(401 | 403 | 409 | 429) => return Err(error.into()),
             Some(status @ 400..500) => Some((status, error.detail())),
             _ => return Err(error.into()),
         },

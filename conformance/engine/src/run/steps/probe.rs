@@ -76,8 +76,11 @@ pub(super) async fn probe(context: &Context, step: &Probe, within: Option<Wait>)
     }
     let check = |state: &State| all_bound(state, &keys, &recorded);
     let bound = context.wait(within.unwrap_or(Wait::Bind), wanted, check).await;
-    remove(context, &keys).await?;
-    bound.map(Some)
+    let removed = remove(context, &keys).await;
+    // What was found out stands, whatever became of the pods afterwards.
+    let bound = bound?;
+    removed?;
+    Ok(Some(bound))
 }
 
 /// The template's pod, owned by the buffer so that no workload with a matching selector adopts it.
