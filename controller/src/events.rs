@@ -1,8 +1,10 @@
-//! Kubernetes Events about objects, each at most once in 15 minutes.
+//! Kubernetes Events about objects, each at most once in 15 minutes, and a few at a time: nothing waits for them, and many nodes
+//! that are born at once have better use for the API server.
 
 use std::{collections::HashMap, time::Duration};
 
 use buffer_api::{CapacityBuffer, NodeClaim, NodePool};
+use buffer_client::chain;
 use buffer_core::plan::{Event, EventObject};
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -12,23 +14,47 @@ use k8s_openapi::{
     },
     apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
 };
-use kube::Resource;
-use tokio::time::Instant;
+use kube::{Api, Client, Resource, api::PostParams};
+use tokio::{
+    sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
+    time::{Instant, MissedTickBehavior, interval},
+};
+use tracing::{error, warn};
 
-use crate::write::MANAGER;
+use crate::{metrics::Metrics, write::MANAGER};
 
 /// An event that says the same about the same object is not repeated for this long.
 const SILENCE: Duration = Duration::from_mins(15);
 
+/// Time between two events.
+const PACE: Duration = Duration::from_millis(50);
+/// Longest note that the API server takes, in bytes.
+const LONGEST_NOTE: usize = 1024;
+
 /// The events of the last 15 minutes.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct EventLog {
     sent: HashMap<(EventObject, &'static str, String), Instant>,
+    queue: UnboundedSender<ApiEvent>,
 }
 
 impl EventLog {
+    /// Starts the task that sends events. It ends with this value.
+    pub fn start(client: Client, metrics: Metrics) -> Self {
+        let (queue, waiting) = unbounded_channel();
+        tokio::spawn(send(client, metrics, waiting));
+        Self { sent: HashMap::new(), queue }
+    }
+
+    /// Sends an event if it is news.
+    pub fn record(&mut self, event: &Event, now: Instant) {
+        if self.is_news(event, now) && self.queue.send(api_event(event, Timestamp::now())).is_err() {
+            error!("no events can be sent any more");
+        }
+    }
+
     /// Whether an event is news; it counts as sent from now on.
-    pub fn is_news(&mut self, event: &Event, now: Instant) -> bool {
+    fn is_news(&mut self, event: &Event, now: Instant) -> bool {
         let key = (event.about.clone(), event.reason, event.message.clone());
         let news = self.sent.get(&key).is_none_or(|&sent| now.duration_since(sent) >= SILENCE);
         if news {
@@ -43,8 +69,23 @@ impl EventLog {
     }
 }
 
+/// Sends events one after the other. What can't be sent is not repeated.
+async fn send(client: Client, metrics: Metrics, mut waiting: UnboundedReceiver<ApiEvent>) {
+    let mut pace = interval(PACE);
+    pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    while let Some(event) = waiting.recv().await {
+        pace.tick().await;
+        let namespace = event.metadata.namespace.clone().unwrap_or_default();
+        let api: Api<ApiEvent> = Api::namespaced(client.clone(), &namespace);
+        if let Err(error) = api.create(&PostParams::default(), &event).await {
+            metrics.error("event");
+            warn!(reason = event.reason, error = chain(&error), "event not recorded");
+        }
+    }
+}
+
 /// The Event object for an event. Events about cluster-scoped objects are in the namespace `default`.
-pub fn api_event(event: &Event, now: Timestamp) -> ApiEvent {
+fn api_event(event: &Event, now: Timestamp) -> ApiEvent {
     let regarding = regarding(&event.about);
     let namespace = regarding.namespace.clone().unwrap_or_else(|| "default".to_owned());
     // as other recorders do: the object's name and the time in hexadecimal nanoseconds
@@ -53,7 +94,7 @@ pub fn api_event(event: &Event, now: Timestamp) -> ApiEvent {
         metadata: ObjectMeta { name: Some(name), namespace: Some(namespace), ..ObjectMeta::default() },
         action: Some(event.reason.to_owned()),
         reason: Some(event.reason.to_owned()),
-        note: Some(event.message.clone()),
+        note: Some(note(&event.message)),
         type_: Some(if event.warning { "Warning" } else { "Normal" }.to_owned()),
         event_time: Some(MicroTime(now)),
         regarding: Some(regarding),
@@ -61,6 +102,11 @@ pub fn api_event(event: &Event, now: Timestamp) -> ApiEvent {
         reporting_instance: Some(MANAGER.to_owned()),
         ..ApiEvent::default()
     }
+}
+
+/// The part of a message that the API server takes.
+fn note(message: &str) -> String {
+    message[..message.floor_char_boundary(LONGEST_NOTE)].to_owned()
 }
 
 fn regarding(about: &EventObject) -> ObjectReference {
@@ -102,13 +148,20 @@ mod tests {
 
     #[test]
     fn the_same_is_said_once_in_fifteen_minutes() {
-        let (mut log, now) = (EventLog::default(), Instant::now());
+        let now = Instant::now();
+        let mut log = EventLog { sent: HashMap::new(), queue: unbounded_channel().0 };
         assert!(log.is_news(&event("a"), now));
         assert!(!log.is_news(&event("a"), now + Duration::from_secs(899)));
         assert!(log.is_news(&event("b"), now));
         assert!(log.is_news(&event("a"), now + Duration::from_mins(15)));
         log.forget(now + Duration::from_secs(901));
         assert_eq!(log.sent.len(), 1);
+    }
+
+    #[test]
+    fn a_long_message_is_cut_between_characters() {
+        assert_eq!(note(&"ä".repeat(600)).len(), 1024);
+        assert_eq!(note(&format!("x{}", "ä".repeat(600))).len(), 1023);
     }
 
     #[test]

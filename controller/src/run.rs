@@ -36,7 +36,7 @@ use crate::{
     kind::{Kind, ObjectRef},
     metrics::Metrics,
     watch::Watches,
-    write::{self, Action, Group, NodesFirst, Outcome, Turn, Writer, groups, predicted},
+    write::{Action, Group, NodesFirst, Outcome, Turn, Writer, groups, predicted},
 };
 
 /// A burst of changes is over after so long without one.
@@ -147,6 +147,7 @@ where
         let interner = Arc::new(Interner::default());
         let now = Instant::now();
         Self {
+            events: EventLog::start(client.clone(), metrics.clone()),
             writer: Writer::new(client.clone(), Arc::clone(&interner), metrics.clone()),
             client,
             settings,
@@ -155,7 +156,6 @@ where
             admin,
             interner,
             cache: Cache::default(),
-            events: EventLog::default(),
             backoff: Backoff::default(),
             unlisted: HashSet::new(),
             burst: None,
@@ -361,15 +361,7 @@ where
     /// Sends the writes of a plan, but for those to objects that are busy or rest.
     fn carry_out(&mut self, mut plan: Plan, span: &Span, time: Timestamp) {
         for event in std::mem::take(&mut plan.events) {
-            if self.events.is_news(&event, self.planned) {
-                let (client, metrics) = (self.client.clone(), self.metrics.clone());
-                tokio::spawn(async move {
-                    if let Err(error) = write::event(client, &event).await {
-                        metrics.error("event");
-                        warn!(reason = event.reason, error = chain(&error), "event not recorded");
-                    }
-                });
-            }
+            self.events.record(&event, self.planned);
         }
         self.left_out = false;
         let (mut sent, mut nodes_left_out) = (0, false);

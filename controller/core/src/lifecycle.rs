@@ -86,7 +86,7 @@ fn advance(index: &mut Index<'_>, at: usize, draft: &mut Draft) -> bool {
     let (claim, node) = (view.claim, view.node);
     let waits = match node.and_then(|node| index.nodes.get_mut(node)) {
         None => Waits { registered: Some(NODE_NOT_FOUND), initialized: Some(NODE_NOT_FOUND) },
-        Some(node) => arrive(node, claim, draft),
+        Some(node) => arrive(node, claim, index.now, draft),
     };
     report(index, &index.claims[at], &waits, draft);
     false
@@ -143,8 +143,17 @@ fn failure(index: &Index<'_>, view: &ClaimView<'_>, draft: &mut Draft) -> Option
 }
 
 /// Registers the node of a claim, and initialises it if nothing keeps it from that.
-fn arrive(node: &mut NodeView<'_>, claim: &Claim, draft: &mut Draft) -> Waits {
+///
+/// A node that is Ready loses its last taint in a moment, by the controller manager; until then nothing runs on it anyway. So its
+/// registration waits for that, if the launch was not long ago, and both steps are one write.
+fn arrive(node: &mut NodeView<'_>, claim: &Claim, now: Timestamp, draft: &mut Draft) -> Waits {
     let blocker = blocker(node, claim);
+    if !node.was_registered()
+        && blocker == Some(EPHEMERAL)
+        && prompt_until(claim).is_some_and(|end| now < end)
+    {
+        return Waits { registered: Some(NODE_NOT_FOUND), initialized: blocker };
+    }
     if !node.was_registered() {
         register(node, claim, draft);
         node.registered = true;
@@ -156,8 +165,15 @@ fn arrive(node: &mut NodeView<'_>, claim: &Claim, draft: &mut Draft) -> Waits {
     Waits { registered: None, initialized: blocker.filter(|_| !node.initialized) }
 }
 
+/// Until when a claim's node is awaited without a word; nothing where it is not launched.
+fn prompt_until(claim: &Claim) -> Option<Timestamp> {
+    let launched = find(&claim.status.conditions, text::LAUNCHED).filter(|own| own.status == "True")?;
+    launched.last_transition_time.0.checked_add(PROMPT).ok()
+}
+
 /// Reason and message of a step that has not been taken yet.
 type Blocker = (&'static str, &'static str);
+const EPHEMERAL: Blocker = ("KnownEphemeralTaintsExist", "Known ephemeral taints still exist");
 const NODE_NOT_FOUND: Blocker = ("NodeNotFound", "Node not registered with cluster");
 
 /// What a claim waits for; nothing where the step is done.
@@ -207,7 +223,7 @@ fn blocker(node: &NodeView<'_>, claim: &Claim) -> Option<Blocker> {
         return Some(("StartupTaintsExist", "Start-up taints still exist"));
     }
     if taints().any(is_ephemeral) {
-        return Some(("KnownEphemeralTaintsExist", "Known ephemeral taints still exist"));
+        return Some(EPHEMERAL);
     }
     // A request that is not a quantity can't be waited for.
     let requests = amounts::parse(&claim.spec.resources.requests).unwrap_or_default();
@@ -222,10 +238,7 @@ fn report(index: &Index<'_>, view: &ClaimView<'_>, waits: &Waits, draft: &mut Dr
     let claim = view.claim;
     let stored = &claim.status.conditions;
     if waits.initialized.is_some() {
-        let launched = find(stored, text::LAUNCHED).filter(|own| own.status == "True");
-        let Some(time) = launched.and_then(|own| own.last_transition_time.0.checked_add(PROMPT).ok()) else {
-            return;
-        };
+        let Some(time) = prompt_until(claim) else { return };
         if time > index.now {
             draft.wake(time);
             return;

@@ -16,7 +16,7 @@ use buffer_core::{
 };
 
 pub use node::Current;
-pub use send::{NodesFirst, Outcome, Turn, Writer, event, predicted};
+pub use send::{NodesFirst, Outcome, Turn, Writer, predicted};
 
 use crate::{
     cache::Cache,

@@ -13,13 +13,10 @@ use buffer_api::{
     CapacityBuffer, NodeClaim, NodePool,
     labels::{INSTANCE_FINALIZER, TERMINATION_FINALIZER},
 };
-use buffer_core::plan::{Event, NewClaim, NodeChange};
+use buffer_core::plan::{NewClaim, NodeChange};
 use jiff::Timestamp;
 use k8s_openapi::{
-    api::{
-        core::v1::{Node, Pod},
-        events::v1::Event as ApiEvent,
-    },
+    api::core::v1::{Node, Pod},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::{
@@ -35,7 +32,6 @@ use super::{Action, Current, Group, MANAGER, Write, node::owner};
 use crate::{
     cache::{Change, Observed, Op, Slim},
     convert::{self, Interner},
-    events::api_event,
     kind::{Kind, ObjectRef},
     metrics::Metrics,
     watch::LIVE_PODS,
@@ -354,17 +350,6 @@ impl Writer {
 impl Action {
     fn has_uid_precondition(&self) -> bool {
         matches!(self, Self::DeleteNode { .. } | Self::DeleteClaim { .. } | Self::Evict { .. })
-    }
-}
-
-/// Sends an event. Events are told once, not repeated.
-pub async fn event(client: Client, event: &Event) -> Result<(), Error> {
-    let event = api_event(event, Timestamp::now());
-    let namespace = event.metadata.namespace.clone().unwrap_or_default();
-    let api: Api<ApiEvent> = Api::namespaced(client, &namespace);
-    match tokio::time::timeout(LONGEST, api.create(&PostParams::default(), &event)).await {
-        Ok(sent) => sent.map(drop).map_err(Error::Api),
-        Err(_) => Err(Error::Timeout),
     }
 }
 
