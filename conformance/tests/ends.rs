@@ -11,7 +11,6 @@ mod support;
 
 use std::{
     os::unix::process::CommandExt,
-    path::PathBuf,
     process::{Child, Command},
 };
 
@@ -36,18 +35,17 @@ fn run(world: &World, more: &[&str]) -> Child {
     world.start(world.bufconf(first.iter().chain(more)))
 }
 
-/// The audit log of the plane on which a scenario is in its middle: its buffer has a status.
-fn middle(world: &World) -> PathBuf {
+/// Waits until a scenario is in its middle on some plane: its buffer has a status.
+fn middle(world: &World) {
     eventually("the middle of the scenario", || {
         let runs = world.folders("runs");
         let planes = runs.iter().filter_map(|run| run.join("planes").read_dir().ok()).flatten();
-        planes.filter_map(|plane| Some(plane.ok()?.path())).find(|plane| {
-            let log = std::fs::read_to_string(plane.join("audit.log")).unwrap_or_default();
-            log.lines().any(|line| {
-                line.contains("\"resource\":\"capacitybuffers\"")
-                    && line.contains("\"subresource\":\"status\"")
-            })
-        })
+        let status = |line: &str| {
+            line.contains("\"resource\":\"capacitybuffers\"") && line.contains("\"subresource\":\"status\"")
+        };
+        let logs =
+            planes.filter_map(|plane| std::fs::read_to_string(plane.ok()?.path().join("audit.log")).ok());
+        logs.into_iter().any(|log| log.lines().any(status)).then_some(())
     })
 }
 
@@ -120,13 +118,15 @@ fn a_killed_supervisor_is_no_violation() {
     assert!(world.folders("runs").is_empty(), "{:?}", world.folders("runs"));
 }
 
-/// A run of the workspace's own scenario tests: built already, since this test is.
+/// A run of the workspace's own scenario tests: built already when a run of the whole workspace has come to this test,
+/// and only the one binary, so that nothing else is built for it.
 fn nextest(world: &World) -> Command {
     let mut command = world.command("cargo");
     let filter = format!("binary(scenarios) & test({LONG})");
     command
-        .args(["nextest", "run", "--workspace", "--offline", "-E", &filter])
+        .args(["nextest", "run", "--workspace", "--test", "scenarios", "--offline", "-E", &filter])
         .current_dir(workspace())
+        .env("BUFCONF_OUT", world.path("out"))
         // As a terminal does, so that Ctrl-C reaches all of it and nothing else.
         .process_group(0);
     command
@@ -147,5 +147,7 @@ fn an_ended_nextest_leaves_nothing(#[case] signal: Signal) {
     }
     child.wait().unwrap();
     world.expect_no_process();
+    // The last one out, the plane's supervisor, has written it.
+    assert_eq!(outcome(&world.report("out"), LONG), Outcome::NotRun);
     assert!(world.folders("runs").is_empty(), "{:?}", world.folders("runs"));
 }

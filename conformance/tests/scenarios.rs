@@ -1,13 +1,18 @@
 //! Every scenario file is one test: `cargo nextest run -E 'binary(scenarios)'`.
 //!
-//! All tests of a run share the planes of their slots; see `test_cluster::lease`.
+//! All tests of a run share the planes of their slots; see `test_cluster::lease`. The last process of the run writes the
+//! report to `BUFCONF_OUT`, or else to `target/bufconf`.
 
-use std::{fmt::Write, path::Path, process::ExitCode};
+use std::{
+    fmt::Write,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use anyhow::{Result, anyhow, ensure};
 use bufconf::{
     catalogue,
-    cli::ClusterKind,
+    cli::{ClusterKind, DEFAULT_OUT},
     failure::Failure,
     run,
     session::{Ground, Session},
@@ -76,7 +81,8 @@ async fn results(scenario: &Scenario) -> Result<Vec<ScenarioResult>> {
     let waits = Waits::new(ground.kind(), subject.implementation.dialect);
     let session = Session::join(ground, subject, waits).map_err(error)?;
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize()?;
-    let (catalogue, out) = (workspace.join("scenarios"), workspace.join("target/bufconf"));
+    let catalogue = workspace.join("scenarios");
+    let out = std::env::var_os("BUFCONF_OUT").map_or_else(|| workspace.join(DEFAULT_OUT), PathBuf::from);
     let request = run::test_request(&session, IMPLEMENTATION, &catalogue, &out).await.map_err(error)?;
     request.store(&session.dir)?;
     let cancel = CancellationToken::new();
