@@ -46,7 +46,7 @@ fn middle(world: &World) {
         let logs =
             planes.filter_map(|plane| std::fs::read_to_string(plane.ok()?.path().join("audit.log")).ok());
         logs.into_iter().any(|log| log.lines().any(status)).then_some(())
-    })
+    });
 }
 
 fn outcome(report: &Report, name: &str) -> Outcome {
