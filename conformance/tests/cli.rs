@@ -1,11 +1,12 @@
 //! What the command line does with bad input, and what works without a cluster.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests")]
+
 mod support;
 
 use std::{
     fs,
     net::TcpListener,
-    path::Path,
     time::{Duration, Instant},
 };
 
@@ -241,7 +242,7 @@ CB-RET-002 clean-up (retain/clean-up.yaml)
 ";
     assert_eq!(said.stdout, wanted);
     assert!(world.folders("runs").is_empty());
-    assert!(!Path::new(&world.path("target")).exists());
+    assert!(!world.path("target").exists());
 }
 
 #[rstest]

@@ -1,5 +1,7 @@
 //! A cluster that stays: up, used, tested as an existing one, down.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests")]
+
 mod support;
 
 use std::{
