@@ -109,7 +109,8 @@ pub struct RunArgs {
     /// Folder of the report
     #[arg(long, default_value = DEFAULT_OUT)]
     pub out: PathBuf,
-    /// Kubeconfig of an existing cluster
+    /// Kubeconfig of an existing cluster; one that is missing or makes no sense is wrong usage (exit code 2), a server that
+    /// does not answer is the environment's fault (5)
     #[arg(long, env = "KUBECONFIG")]
     pub kubeconfig: Option<PathBuf>,
     /// The existing cluster may be wrecked, though nothing in it says so

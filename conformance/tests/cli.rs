@@ -55,7 +55,8 @@ fn broken(name: &str) -> Vec<u8> {
 #[case::cluster(&["--cluster", "exisiting"], "a similar value exists: 'existing'")]
 #[case::flag(&["--scenario-dir", "x"], "--scenarios-dir")]
 #[case::out_is_a_file(&["--out", "/dev/null/report"], "/dev/null/report")]
-#[case::kubeconfig(&["--cluster", "existing", "--kubeconfig", "none"], "none")]
+#[case::kubeconfig(&["--cluster", "existing", "--implementation", "reference", "--kubeconfig", "none"], "none")]
+#[case::nobody_to_judge(&["--cluster", "existing"], "--cluster existing needs --implementation FILE")]
 fn wrong_arguments_of_run_are_told(#[case] arguments: &[&str], #[case] message: &str) {
     let world = World::new();
     let said = bufconf(&world, &[&["run"], arguments].concat()).expect(2);
@@ -119,7 +120,7 @@ fn the_names_of_the_suite_are_taken() {
 
 #[rstest]
 #[case::key("parallelSafe", "paralelSafe", "did you mean `parallelSafe`?")]
-#[case::feature("PodDefaulting", "PodDefaultin", "did you mean `PodDefaulting`?")]
+#[case::feature("ServedV1alpha1", "ServedV1alpha", "did you mean `ServedV1alpha1`?")]
 #[case::dialect("dialect: karpenter", "dialect: karpentr", "did you mean `karpenter`?")]
 fn a_wrong_implementation_is_told_with_its_place(
     #[case] right: &str,
@@ -164,8 +165,18 @@ fn kubeconfig(world: &World, port: u16) {
     world.file("kubeconfig", config.to_string());
 }
 
-const EXISTING: [&str; 8] =
-    ["run", "zero-node-baseline", "--cluster", "existing", "--kubeconfig", "kubeconfig", "--out", "out"];
+const EXISTING: [&str; 10] = [
+    "run",
+    "zero-node-baseline",
+    "--cluster",
+    "existing",
+    "--implementation",
+    "reference",
+    "--kubeconfig",
+    "kubeconfig",
+    "--out",
+    "out",
+];
 
 #[test]
 fn a_cluster_that_does_not_answer_is_reported() {
