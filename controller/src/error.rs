@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use buffer_client::chain;
+
 /// Why the controller ends. Failed reads and writes of single objects don't end it.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -28,4 +30,12 @@ pub enum Error {
     /// Planning or a write ended in a panic.
     #[error("a task of the controller ended in a panic")]
     Panicked(#[source] tokio::task::JoinError),
+}
+
+/// What a failed request comes to: the server's own words and the status code, or what kept it from answering.
+pub(crate) fn request_text(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => format!("{} ({})", status.message, status.code),
+        other => chain(other),
+    }
 }

@@ -4,7 +4,6 @@
 use std::{collections::HashMap, time::Duration};
 
 use buffer_api::{CapacityBuffer, NodeClaim, NodePool};
-use buffer_client::chain;
 use buffer_core::plan::{Event, EventObject};
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -21,7 +20,7 @@ use tokio::{
 };
 use tracing::{error, warn};
 
-use crate::{metrics::Metrics, write::MANAGER};
+use crate::{error::request_text, metrics::Metrics, write::MANAGER};
 
 /// An event that says the same about the same object is not repeated for this long.
 const SILENCE: Duration = Duration::from_mins(15);
@@ -79,7 +78,7 @@ async fn send(client: Client, metrics: Metrics, mut waiting: UnboundedReceiver<A
         let api: Api<ApiEvent> = Api::namespaced(client.clone(), &namespace);
         if let Err(error) = api.create(&PostParams::default(), &event).await {
             metrics.error("event");
-            warn!(reason = event.reason, error = chain(&error), "event not recorded");
+            warn!(reason = event.reason, error = request_text(&error), "event not recorded");
         }
     }
 }

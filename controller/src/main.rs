@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::Context;
+use buffer_client::chain;
 use buffer_controller::{CancellationToken, Config, LogFormat, init_logging, run};
 use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
@@ -22,7 +23,7 @@ fn main() -> ExitCode {
     match start(Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error:#}");
+            eprintln!("error: {}", chain(error.as_ref()));
             ExitCode::FAILURE
         }
     }

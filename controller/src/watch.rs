@@ -4,6 +4,7 @@ use std::{
     collections::BTreeMap,
     fmt::Debug,
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
 use buffer_api::{CapacityBuffer, FakeNodeClass, NodeClaim, NodePool};
@@ -14,26 +15,30 @@ use k8s_openapi::api::{
     apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet},
     core::v1::{Node, Pod, PodTemplate},
 };
-use kube::{
-    Api, Client, Resource,
-    runtime::{WatchStreamExt, watcher},
-};
+use kube::{Api, Client, Resource, runtime::watcher};
 use serde::de::DeserializeOwned;
 use tokio::{
     sync::mpsc,
     task::{JoinError, JoinSet},
+    time::sleep,
 };
 use tracing::warn;
 
 use crate::{
     cache::{Change, Observed, Op, Slim, version},
     convert::{self, Interner},
+    error::request_text,
     kind::{Kind, ObjectRef},
     metrics::Metrics,
 };
 
 /// Pods that have not ended.
 pub const LIVE_PODS: &str = "status.phase!=Succeeded,status.phase!=Failed";
+
+/// How long a failed watch waits; twice as long each time in a row.
+const FIRST_DELAY: Duration = Duration::from_millis(250);
+/// Longest wait of a failed watch.
+const LONGEST_DELAY: Duration = Duration::from_secs(10);
 
 /// All watches.
 #[derive(Debug)]
@@ -135,16 +140,25 @@ async fn watch<K, T>(
     if kind == Kind::Pod {
         config = config.fields(LIVE_PODS);
     }
-    let mut events = watcher(Api::<K>::all(client), config).default_backoff().boxed();
+    let mut events = watcher(Api::<K>::all(client), config).boxed();
+    // kube's own back-off starts anew with each attempt, since each begins with an `Init`
+    let mut delay = FIRST_DELAY;
     loop {
         let event = match events.try_next().await {
-            Ok(Some(event)) => event,
+            Ok(Some(event)) => {
+                if !matches!(event, watcher::Event::Init) {
+                    delay = FIRST_DELAY;
+                }
+                event
+            }
             Ok(None) => return,
             Err(error) => {
                 metrics.error("watch");
                 let text = trouble::<K>(&error);
                 warn!(kind = kind.name(), error = text, "watch failed, will be repeated");
                 troubles.lock().unwrap_or_else(PoisonError::into_inner).insert(kind, text);
+                sleep(delay).await;
+                delay = (2 * delay).min(LONGEST_DELAY);
                 continue;
             }
         };
@@ -179,13 +193,18 @@ async fn watch<K, T>(
 
 /// What to tell about a failed watch.
 fn trouble<K: Resource<DynamicType = ()>>(error: &watcher::Error) -> String {
-    if let watcher::Error::InitialListFailed(kube::Error::Api(status)) = error
-        && status.code == 404
-    {
-        let (group, version, plural) = (K::group(&()), K::version(&()), K::plural(&()));
-        return format!(
-            "the server has no {plural}.{group}/{version}: is its CustomResourceDefinition installed?"
-        );
+    match error {
+        watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404 => {
+            let (group, version, plural) = (K::group(&()), K::version(&()), K::plural(&()));
+            format!(
+                "the server has no {plural}.{group}/{version}: is its CustomResourceDefinition installed?"
+            )
+        }
+        watcher::Error::InitialListFailed(error) => format!("listing: {}", request_text(error)),
+        watcher::Error::WatchStartFailed(error) | watcher::Error::WatchFailed(error) => {
+            format!("watching: {}", request_text(error))
+        }
+        watcher::Error::WatchError(status) => format!("watching: {} ({})", status.message, status.code),
+        watcher::Error::NoResourceVersion => chain(error),
     }
-    chain(error)
 }

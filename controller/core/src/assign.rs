@@ -1,8 +1,12 @@
 //! Where everything goes: onto what there is, and onto what is bought for the rest.
 //!
 //! Each claim first takes what it was bought for, then everything goes where it first fits. So what was planned once fits in every later plan, however
-//! its claims come to be sorted, and a node that was bought is not found superfluous as soon as it is there. Plain first fit
-//! is used where that leaves fewer real pods without room (the scheduler puts those where it finds room first) or buys less.
+//! its claims come to be sorted, and a node that was bought is not found superfluous as soon as it is there. Where that buys
+//! something, forgetting what older claims were bought for may be better, in particular for real pods, which the scheduler puts
+//! where it finds room first. The plan that buys least is taken, and of those the one that leaves the fewest real pods without
+//! room. The next plan can do the same again, with the new claims as they were bought, and so never buys more.
+
+use std::collections::BTreeSet;
 
 use crate::{
     claims::Market,
@@ -14,8 +18,11 @@ use crate::{
     plan::NewClaim,
 };
 
+/// How many purchases that are on their way are looked at one by one.
+const LATEST: usize = 3;
+
 /// Where everything goes.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Assignment<'a> {
     pub(crate) rooms: Vec<Room<'a>>,
     /// By group.
@@ -33,17 +40,31 @@ pub(crate) fn assign<'a>(index: &'a Index<'a>, leaving: &Leaving, groups: &[Grou
     let rooms = place::rooms(index, leaving, &daemons);
     let market = Market::new(index, leaving, &daemons);
 
-    if !rooms.iter().any(Room::remembers) {
-        return complete(place::place(rooms, groups, &needs, false), groups, &needs, market);
+    let since = if groups.len() > 1 { memories(&rooms) } else { BTreeSet::from([0]) };
+    let cost = |assignment: &Assignment<'_>| (assignment.create.len(), assignment.without_room);
+    let mut best: Option<Assignment<'a>> = None;
+    for since in since {
+        let placement = place::place(rooms.clone(), groups, &needs, since);
+        let assignment = complete(placement, groups, &needs, market.clone());
+        if best.as_ref().is_none_or(|best| cost(&assignment) < cost(best)) {
+            best = Some(assignment);
+        }
+        if best.as_ref().is_some_and(|best| cost(best) == (0, 0)) {
+            break;
+        }
     }
-    let spare = (rooms.clone(), market.clone());
-    let as_bought = complete(place::place(rooms, groups, &needs, true), groups, &needs, market);
-    let cost = |assignment: &Assignment<'_>| (assignment.without_room, assignment.create.len());
-    if cost(&as_bought) == (0, 0) {
-        return as_bought;
+    best.unwrap_or_default()
+}
+
+/// From which purchase on to remember what claims were bought for: all, the last ones that are on their way, or none.
+fn memories(rooms: &[Room<'_>]) -> BTreeSet<u64> {
+    let coming: BTreeSet<u64> = rooms.iter().filter_map(Room::coming_from).collect();
+    let mut since: BTreeSet<u64> = coming.into_iter().rev().take(LATEST).collect();
+    since.insert(u64::MAX);
+    if rooms.iter().any(Room::remembers) {
+        since.insert(0);
     }
-    let first_fit = complete(place::place(spare.0, groups, &needs, false), groups, &needs, spare.1);
-    if cost(&as_bought) <= cost(&first_fit) { as_bought } else { first_fit }
+    since
 }
 
 /// Buys for what found no room.

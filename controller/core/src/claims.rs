@@ -36,18 +36,36 @@ const NODES: &str = "nodes";
 /// Longest name of a claim: it becomes a host name label.
 const LONGEST_NAME: usize = 63;
 
-/// Annotation of a claim: what it was bought for, `<demand>=<copies>` with commas between, where `<demand>` is [`short`].
+/// Annotation of a claim: `<number of the purchase>:<demand>=<copies>,…`, where `<demand>` is the start of a group's key.
 pub const BOUGHT_FOR: &str = "karpenter.sh/bought-for";
 
-/// What a claim was bought for: short key and number of copies of each group. What can't be read says nothing.
-pub(crate) fn bought_for(claim: &Claim) -> Vec<(&str, u64)> {
-    let text = claim.annotations.get(BOUGHT_FOR).map(String::as_str).unwrap_or_default();
-    let entries = text.split(',').filter_map(|entry| entry.split_once('='));
-    entries.filter_map(|(key, count)| Some((key, count.parse().ok()?))).collect()
+/// What a claim was bought for.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Bought<'a> {
+    /// Number of the purchase: one more for each plan that buys; 0 if it is not known.
+    pub(crate) number: u64,
+    /// Short key and number of copies of each group.
+    pub(crate) groups: Vec<(&'a str, u64)>,
+}
+
+impl<'a> Bought<'a> {
+    /// Reads it from a claim. What can't be read says nothing.
+    pub(crate) fn new(claim: &'a Claim) -> Self {
+        let text = claim.annotations.get(BOUGHT_FOR).and_then(|text| text.split_once(':'));
+        let Some((number, groups)) = text else { return Self::default() };
+        let groups = groups.split(',').filter_map(|entry| entry.split_once('='));
+        let groups = groups.filter_map(|(key, count)| Some((key, count.parse().ok()?))).collect();
+        Self { number: number.parse().unwrap_or(0), groups }
+    }
+
+    /// How many copies of a group.
+    pub(crate) fn copies(&self, group: &str) -> u64 {
+        self.groups.iter().filter(|(key, _)| *key == short(group)).map(|(_, count)| *count).sum()
+    }
 }
 
 /// The first ten digits of a group's key.
-pub(crate) fn short(key: &str) -> &str {
+fn short(key: &str) -> &str {
     key.get(..10).unwrap_or(key)
 }
 
@@ -57,6 +75,8 @@ pub(crate) struct Market<'a> {
     pools: Vec<Shop<'a>>,
     planned: Vec<Planned<'a>>,
     names: BTreeSet<String>,
+    /// Number of this purchase.
+    number: u64,
 }
 
 /// A pool that may buy.
@@ -103,7 +123,9 @@ impl<'a> Market<'a> {
             view.health.usable.then(|| Shop::new(index, at, view, catalogue, leaving, daemons))
         });
         let names = index.claim_names().into_iter().map(ToOwned::to_owned).collect();
-        Self { pools: shops.collect(), planned: Vec::new(), names }
+        let numbers = index.claims.iter().map(|view| Bought::new(view.claim).number);
+        let number = numbers.max().unwrap_or(0).saturating_add(1);
+        Self { pools: shops.collect(), planned: Vec::new(), names, number }
     }
 
     /// Finds places for `count` copies of a group on claims to be created.
@@ -200,8 +222,10 @@ impl<'a> Market<'a> {
     /// The claims to create, by name.
     pub(crate) fn into_claims(self) -> Vec<NewClaim> {
         let pools = &self.pools;
-        let claims =
-            self.planned.iter().filter_map(|planned| Some(planned.to_claim(pools.get(planned.pool)?)));
+        let claims = self
+            .planned
+            .iter()
+            .filter_map(|planned| Some(planned.to_claim(pools.get(planned.pool)?, self.number)));
         let mut claims: Vec<NewClaim> = claims.collect();
         claims.sort_by(|one, two| one.name.cmp(&two.name));
         claims
@@ -429,7 +453,7 @@ impl<'a> Planned<'a> {
         0
     }
 
-    fn to_claim(&self, shop: &Shop<'a>) -> NewClaim {
+    fn to_claim(&self, shop: &Shop<'a>, number: u64) -> NewClaim {
         let template = &shop.view.pool.spec.template;
         let named = shop.cheapest(&self.types, &self.requirements);
         let mut requirements = self.requirements.to_api(|key| {
@@ -466,7 +490,7 @@ impl<'a> Planned<'a> {
 
         let mut annotations = template.metadata.annotations.clone();
         annotations.insert(labels::NODEPOOL_HASH.to_owned(), pools::template_hash(shop.view.pool));
-        annotations.insert(BOUGHT_FOR.to_owned(), self.bought_for.join(","));
+        annotations.insert(BOUGHT_FOR.to_owned(), format!("{number}:{}", self.bought_for.join(",")));
         NewClaim {
             name: self.name.clone(),
             pool: shop.view.pool.name.clone(),

@@ -1,8 +1,8 @@
 //! Who goes where: groups of demand onto nodes and claims that are there already, by arithmetic.
 //!
-//! Order: nodes that take pods now (first those that stay anyway: not ours to remove, or with pods that would have to move; then by name), then
-//! nodes and claims that are on their way (initialised ones first, then by claim name), then nodes that are marked for removal. What then still
-//! has no place is bought ([`crate::claims`]).
+//! Order: nodes that take pods now (first those that stay anyway: not ours to remove, or with pods that would have to move), then nodes and claims
+//! that are on their way (initialised ones first), then nodes that are marked for removal; within each, what was bought earlier
+//! first, then by name. What then still has no place is bought ([`crate::claims`]).
 //!
 //! A claim counts from the moment that it exists, whatever state it is in, so that no node is bought twice.
 
@@ -11,7 +11,8 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Taint;
 
 use crate::{
-    amounts, claims,
+    amounts,
+    claims::Bought,
     demand::Group,
     expected,
     fit::{self, Needs, Repelling},
@@ -54,8 +55,8 @@ pub struct Room<'a> {
     free: Resources,
     there: Vec<(&'a PodShape, u64)>,
     repels: bool,
-    bought_for: Vec<(&'a str, u64)>,
-    rank: (Standing, bool, &'a str),
+    bought: Bought<'a>,
+    rank: (Standing, bool, u64, &'a str),
 }
 
 /// What is known of the labels of a node that may not exist yet.
@@ -142,15 +143,14 @@ impl<'a> Room<'a> {
         count
     }
 
-    /// Whether it is known what the claim was bought for.
-    pub(crate) fn remembers(&self) -> bool {
-        !self.bought_for.is_empty()
+    /// Number of the purchase that the claim comes from, while it is on its way.
+    pub(crate) fn coming_from(&self) -> Option<u64> {
+        (self.standing == Standing::Coming && self.bought.number > 0).then_some(self.bought.number)
     }
 
-    /// How many copies of a group the claim was bought for.
-    fn bought_for(&self, group: &str) -> u64 {
-        let bought = self.bought_for.iter().filter(|(key, _)| *key == claims::short(group));
-        bought.map(|(_, count)| *count).sum()
+    /// Whether it is known what the claim was bought for.
+    pub(crate) fn remembers(&self) -> bool {
+        self.bought.number > 0
     }
 }
 
@@ -226,6 +226,7 @@ fn node_room<'a>(
     let name = claim.filter(|_| standing == Standing::Coming).map_or(&node.name, |view| &view.claim.name);
     // Ready nodes: those that stay first. Nodes on their way: those that were ready once first.
     let first = if standing == Standing::Coming { view.initialized } else { stays };
+    let bought = claim.map(|view| Bought::new(view.claim)).unwrap_or_default();
     let mut room = Room {
         node: Some(at),
         claim: view.claim,
@@ -237,8 +238,8 @@ fn node_room<'a>(
         free: node.allocatable.clone(),
         there: Vec::new(),
         repels: false,
-        bought_for: claim.map(|view| claims::bought_for(view.claim)).unwrap_or_default(),
-        rank: (standing, !first, name),
+        rank: (standing, !first, bought.number, name),
+        bought,
     };
     if let Some(claim) = claim {
         if !initialized {
@@ -284,6 +285,7 @@ fn claim_room<'a>(
     view: &'a ClaimView<'a>,
     daemons: &[Daemon<'a>],
 ) -> Room<'a> {
+    let bought = Bought::new(view.claim);
     let mut room = Room {
         node: None,
         claim: Some(at),
@@ -295,8 +297,8 @@ fn claim_room<'a>(
         free: expected::allocatable(index, view),
         there: Vec::new(),
         repels: false,
-        bought_for: claims::bought_for(view.claim),
-        rank: (Standing::Coming, true, &view.claim.name),
+        rank: (Standing::Coming, true, bought.number, &view.claim.name),
+        bought,
     };
     reserve(&mut room, daemons, &Resources::new());
     room
@@ -374,24 +376,27 @@ pub(crate) struct Placement<'a> {
     pub(crate) left: Vec<u64>,
 }
 
-/// Places all groups: first fit in the order of the rooms, or, `as_bought`, each claim first with what it was bought for.
+/// Places all groups: each claim of the purchases from number `since` on takes first what it was bought for, then everything goes where it first fits.
 pub(crate) fn place<'a>(
     mut rooms: Vec<Room<'a>>,
     groups: &[Group<'a>],
     needs: &[Needs<'a>],
-    as_bought: bool,
+    since: u64,
 ) -> Placement<'a> {
     let mut outcomes = vec![Outcome::default(); groups.len()];
     let mut left: Vec<u64> = groups.iter().map(|group| group.count).collect();
-    let passes: &[bool] = if as_bought { &[true, false] } else { &[false] };
-    for bought in passes {
+    for as_bought in [true, false] {
         let all = groups.iter().zip(needs).zip(outcomes.iter_mut().zip(&mut left)).enumerate();
         for (at, ((group, needs), (outcome, left))) in all {
             for room in &mut rooms {
                 if *left == 0 {
                     break;
                 }
-                let most = if *bought { room.bought_for(&group.key).min(*left) } else { *left };
+                let most = match as_bought {
+                    true if room.bought.number < since => 0,
+                    true => room.bought.copies(&group.key).min(*left),
+                    false => *left,
+                };
                 if most > 0 {
                     *left -= room.place(at, needs, most, outcome);
                 }

@@ -32,6 +32,7 @@ use super::{Action, Current, Group, MANAGER, Write, node::owner};
 use crate::{
     cache::{Change, Observed, Op, Slim},
     convert::{self, Interner},
+    error::request_text,
     kind::{Kind, ObjectRef},
     metrics::Metrics,
     watch::LIVE_PODS,
@@ -48,14 +49,21 @@ const CONFLICTS: usize = 5;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The API server said no, or could not be reached.
-    #[error(transparent)]
-    Api(#[from] kube::Error),
+    #[error("{}", request_text(.0))]
+    Api(kube::Error),
     /// No answer in time.
     #[error("no answer within {} s", LONGEST.as_secs())]
     Timeout,
     /// The answer makes no sense.
     #[error("reading the answer")]
     Convert(#[from] convert::Error),
+}
+
+// not by thiserror, which would make it a source too and so repeat its text
+impl From<kube::Error> for Error {
+    fn from(error: kube::Error) -> Self {
+        Self::Api(error)
+    }
 }
 
 impl Error {

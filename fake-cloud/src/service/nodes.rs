@@ -29,8 +29,10 @@ use crate::{
 
 /// How long a claim must be away before its node is deleted.
 const ORPHANED_FOR: Duration = Duration::from_secs(10);
-/// A node younger than this has no lease yet.
-const NEWBORN: Duration = Duration::from_secs(5);
+/// A node younger than this probably has no lease yet, so that creating one is tried first.
+const NEWBORN: Duration = Duration::from_secs(30);
+/// When to look again at a node that was replaced while its kubelet reported; the watch shows it sooner.
+const SETTLED: Duration = Duration::from_secs(5);
 /// Taint by which Kubernetes is told that a node will not come back, so that its pods can be given up.
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
@@ -105,7 +107,7 @@ async fn live(world: &World, node: &Node, ready: bool, now: Timestamp) -> Result
         match nodes.patch_status(&name, &patched(), &Patch::Strategic(patch)).await {
             Ok(node) => next = next_report(&node, now),
             // gone, or another one of its name
-            Err(error) if is_gone(&error) || is_stale(&error) => return Ok(next.max(NEWBORN)),
+            Err(error) if is_gone(&error) || is_stale(&error) => return Ok(next.max(SETTLED)),
             Err(error) => return Err(doing("reporting the status of a node")(error)),
         }
     }

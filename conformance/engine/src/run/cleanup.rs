@@ -160,6 +160,11 @@ async fn until_for(
     patience: Duration,
     check: impl FnMut(&State) -> Result<(), Unmet>,
 ) -> bool {
+    if let Err(error) = context.cluster().answers().await {
+        // nothing will change that could be seen
+        tracing::warn!(error = error.detail(), "the cluster is gone");
+        return false;
+    }
     match eventually(&context.world, patience, check).await {
         Ok(_) => true,
         Err(missed) => {

@@ -11,8 +11,9 @@ use kube::{
     discovery::{ApiResource, Scope, pinned_kind},
 };
 use serde_json::{Value, json};
+use tokio::time::{error::Elapsed, timeout};
 
-use super::world::Key;
+use super::{wait::seconds, world::Key};
 use crate::scenario::Target;
 
 /// Field manager of everything that a scenario applies.
@@ -48,6 +49,9 @@ impl ApiError {
     pub fn detail(&self) -> String {
         match &*self.source {
             kube::Error::Api(status) => format!("{}: {} {}", self.what, status.code, status.message),
+            kube::Error::Service(error) if error.is::<Elapsed>() => {
+                format!("{}: no answer within {}", self.what, seconds(ANSWER))
+            }
             other => format!("{}: {other}", self.what),
         }
     }
@@ -263,8 +267,11 @@ pub fn labelled(mut body: Value, key: &Key, run: &str, scenario: &str) -> Value 
     body
 }
 
+/// The longest time that is waited for an answer; then the server hangs, and asking again would only hang again.
+const ANSWER: Duration = Duration::from_secs(20);
+
 /// A request, repeated for about three seconds while the failure may pass by itself.
-async fn request<T, F, R>(what: String, send: F) -> Result<T, ApiError>
+async fn request<T, F, R>(what: String, mut send: F) -> Result<T, ApiError>
 where
     F: FnMut() -> R,
     R: Future<Output = Result<T, kube::Error>>,
@@ -273,7 +280,12 @@ where
         .with_min_delay(Duration::from_millis(100))
         .with_max_delay(Duration::from_secs(1))
         .with_max_times(6);
-    send.retry(backoff)
+    let attempt = || {
+        let answer = timeout(ANSWER, send());
+        async { answer.await.map_err(|elapsed| kube::Error::Service(elapsed.into())).flatten() }
+    };
+    attempt
+        .retry(backoff)
         .when(may_pass)
         .notify(|error, after| tracing::debug!(what, %error, ?after, "repeating a request"))
         .await
@@ -284,7 +296,8 @@ where
 fn may_pass(error: &kube::Error) -> bool {
     match error {
         kube::Error::Api(status) => status.code == 429 || status.code >= 500,
-        kube::Error::HyperError(_) | kube::Error::Service(_) | kube::Error::ReadEvents(_) => true,
+        kube::Error::Service(error) => !error.is::<Elapsed>(),
+        kube::Error::HyperError(_) | kube::Error::ReadEvents(_) => true,
         _ => false,
     }
 }

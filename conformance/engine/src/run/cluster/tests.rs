@@ -68,6 +68,17 @@ async fn repeating_ends() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_server_that_hangs_is_asked_once() {
+    let hanging =
+        tower::service_fn(|_: Request<Body>| std::future::pending::<Result<Response<Body>, Infallible>>());
+    let started = tokio::time::Instant::now();
+    let error = Cluster::new(Client::new(hanging, "default")).answers().await.unwrap_err();
+    assert_eq!(started.elapsed(), ANSWER);
+    let detail = error.detail();
+    assert_eq!(detail, "asking the API server for its version: no answer within 20.0 s");
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_is_not_there_is_no_error() {
     let (cluster, got) = cluster(&[MISSING]);
     assert_eq!(cluster.get(&pod()).await.unwrap(), None);
