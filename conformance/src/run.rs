@@ -71,6 +71,24 @@ pub struct Request {
 }
 
 impl Request {
+    /// The whole catalogue that is built in, with the waits of the table.
+    fn new(session: &Session, implementation: &str, kubernetes: String, out: &Path) -> Self {
+        Self {
+            run_id: session.run_id(),
+            started_at: Timestamp::now(),
+            cluster: session.ground.name().to_owned(),
+            kubernetes,
+            planes: session.ground.planes().get(),
+            implementation: implementation.to_owned(),
+            catalogue: None,
+            own_scenarios: None,
+            time_factor: 1.0,
+            wait_overrides: Vec::new(),
+            selected: None,
+            out: out.to_owned(),
+        }
+    }
+
     /// Stores it in the run's folder, unless another process of the run has done so.
     pub fn store(&self, dir: &RunDir) -> Result<()> {
         if !dir.request().exists() {
@@ -136,20 +154,13 @@ pub async fn execute(args: RunArgs) -> Result<u8, Failure> {
 
     let session = Session::join(ground, subject, waits)?;
     let mut request = Request {
-        run_id: session.run_id(),
-        started_at: Timestamp::now(),
-        cluster: session.ground.name().to_owned(),
-        kubernetes: args.kubernetes.clone(),
-        planes: session.ground.planes().get(),
-        implementation: implementation.to_owned(),
-        catalogue: None,
         own_scenarios: args.scenarios_dir.clone(),
         time_factor: args.time_factor,
         wait_overrides: args.waits.clone(),
         // Also those that can't run here: the report says why, and the verdict is incomplete without them.
         selected: (!args.scenarios.is_empty())
             .then(|| selected.iter().map(|scenario| scenario.id.clone()).collect()),
-        out: args.out.clone(),
+        ..Request::new(&session, implementation, args.kubernetes.clone(), &args.out)
     };
     let cancel = CancellationToken::new();
     let ended = signals::watch(&cancel, args.deadline);
@@ -172,7 +183,9 @@ pub async fn execute(args: RunArgs) -> Result<u8, Failure> {
         Err(failure) => incidents.push(incident(&failure)),
     }
     incidents.extend(ended.incident());
-    let report = report(&request, &session.dir, incidents, leaks)?;
+    let implementation = &session.subject.implementation;
+    let report =
+        report(&request, &catalogue, implementation, &session.waits, &session.dir, incidents, leaks)?;
     let environment = report.incidents.iter().find(|incident| incident.kind == IncidentKind::Environment);
     if let Some(incident) = environment {
         eprintln!("error: {}", incident.message);
@@ -241,30 +254,36 @@ pub fn report_of_entries(dir: &RunDir) -> Result<()> {
         return Ok(());
     }
     let request: Request = serde_json::from_str(&fs::read_to_string(dir.request())?)?;
-    let report = report(&request, dir, Vec::new(), Vec::new()).map_err(|failure| failure.error)?;
+    let told = |failure: Failure| failure.error;
+    let catalogue = request.catalogue().map_err(told)?;
+    let subject = Subject::load(&request.implementation, Some(&catalogue)).map_err(told)?;
+    let implementation = &subject.implementation;
+    let kind = match request.cluster.as_str() {
+        "existing" => conformance_engine::waits::ClusterKind::Existing,
+        _ => conformance_engine::waits::ClusterKind::Embedded,
+    };
+    let waits = waits(kind, implementation, request.time_factor, &request.wait_overrides).map_err(told)?;
+    let report =
+        report(&request, &catalogue, implementation, &waits, dir, Vec::new(), Vec::new()).map_err(told)?;
     output::write(&report, &request.out)
 }
 
 /// Puts the entries together.
 fn report(
     request: &Request,
+    catalogue: &Catalogue,
+    implementation: &Implementation,
+    waits: &Waits,
     dir: &RunDir,
     mut incidents: Vec<Incident>,
     leaks: Vec<Leak>,
 ) -> Result<Report, Failure> {
-    let catalogue = request.catalogue()?;
-    let subject = Subject::load(&request.implementation, Some(&catalogue))?;
-    let implementation = &subject.implementation;
-    let kind = match request.cluster.as_str() {
-        "existing" => conformance_engine::waits::ClusterKind::Existing,
-        _ => conformance_engine::waits::ClusterKind::Embedded,
-    };
     let collected = Fragment::collect(&dir.entries()).map_err(Failure::environment)?;
     incidents.extend(collected.damaged);
     let plan = catalogue
         .scenarios()
         .iter()
-        .flat_map(|scenario| planned(scenario, implementation, kind, request.selected.as_ref()))
+        .flat_map(|scenario| planned(scenario, implementation, waits.cluster(), request.selected.as_ref()))
         .collect();
     let header = Header {
         run_id: request.run_id.clone(),
@@ -283,7 +302,7 @@ fn report(
             planes: request.planes,
             cpus: std::thread::available_parallelism().map_or(1, usize::from),
         },
-        waits: waits(kind, implementation, request.time_factor, &request.wait_overrides)?.settings(),
+        waits: waits.settings(),
         leaks,
         incidents,
     };
@@ -351,18 +370,6 @@ pub async fn test_request(
         }
         Ground::Existing { .. } => session.kubernetes_version(&|_| {}).await?,
     };
-    Ok(Request {
-        run_id: session.run_id(),
-        started_at: Timestamp::now(),
-        cluster: session.ground.name().to_owned(),
-        kubernetes,
-        planes: session.ground.planes().get(),
-        implementation: implementation.to_owned(),
-        catalogue: Some(catalogue.to_owned()),
-        own_scenarios: None,
-        time_factor: 1.0,
-        wait_overrides: Vec::new(),
-        selected: None,
-        out: out.to_owned(),
-    })
+    let request = Request::new(session, implementation, kubernetes, out);
+    Ok(Request { catalogue: Some(catalogue.to_owned()), ..request })
 }

@@ -3,10 +3,9 @@
 use std::process::ExitCode;
 
 use anyhow::Context;
-use buffer_client::chain;
-use buffer_controller::{CancellationToken, Config, LogFormat, init_logging, run};
+use buffer_client::{chain, stop_at_signal};
+use buffer_controller::{Config, LogFormat, init_logging, run};
 use clap::Parser;
-use tokio::signal::unix::{SignalKind, signal};
 
 /// The reference CapacityBuffer, NodePool and NodeClaim controllers.
 #[derive(Debug, Parser)]
@@ -33,17 +32,7 @@ fn start(cli: Cli) -> anyhow::Result<()> {
     init_logging(cli.log_format).context("setting up the log")?;
     let runtime = tokio::runtime::Runtime::new().context("starting the runtime")?;
     runtime.block_on(async {
-        let shutdown = CancellationToken::new();
-        let mut term = signal(SignalKind::terminate()).context("waiting for signals")?;
-        let mut interrupt = signal(SignalKind::interrupt()).context("waiting for signals")?;
-        let stop = shutdown.clone();
-        tokio::spawn(async move {
-            tokio::select! {
-                _ = term.recv() => {}
-                _ = interrupt.recv() => {}
-            }
-            stop.cancel();
-        });
+        let shutdown = stop_at_signal().context("waiting for signals")?;
         Ok(run(cli.config, shutdown).await?)
     })
 }

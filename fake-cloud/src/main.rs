@@ -3,10 +3,9 @@
 use std::io::IsTerminal;
 
 use anyhow::Context;
+use buffer_client::stop_at_signal;
 use clap::Parser;
 use fake_cloud::Config;
-use tokio::signal::unix::{SignalKind, signal};
-use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 
 /// Turns NodeClaims into nodes without a cloud
@@ -25,18 +24,6 @@ async fn main() -> anyhow::Result<()> {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     let colours = std::io::stderr().is_terminal();
     tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr).init();
-    let stop = CancellationToken::new();
-    let mut terminate = signal(SignalKind::terminate()).context("waiting for SIGTERM")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("waiting for SIGINT")?;
-    tokio::spawn({
-        let stop = stop.clone();
-        async move {
-            tokio::select! {
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
-            }
-            stop.cancel();
-        }
-    });
+    let stop = stop_at_signal().context("waiting for signals")?;
     fake_cloud::run(cli.config, stop).await.context("the cloud has ended")
 }

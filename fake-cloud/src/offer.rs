@@ -10,9 +10,8 @@ use buffer_api::{
     fake_node_class::{InstanceType, Offering},
     karpenter::{Operator, Requirement},
     labels,
-    quantity::ParseQuantityError,
+    quantity::{ParseQuantityError, parse_amounts},
 };
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 
 use crate::{chance, select};
 
@@ -67,7 +66,7 @@ pub fn offers<'a>(
     name: &str,
     claim: &NodeClaimSpec,
 ) -> Result<Vec<Offer<'a>>, ParseQuantityError> {
-    let requests = resources(&claim.resources.requests)?;
+    let requests = parse_amounts(&claim.resources.requests)?;
     let listed: BTreeMap<&str, usize> = claim
         .requirements
         .iter()
@@ -108,18 +107,13 @@ pub fn offers<'a>(
 
 /// Capacity less overhead, never negative.
 pub fn allocatable(instance_type: &InstanceType) -> Result<Resources, ParseQuantityError> {
-    let overhead = resources(&instance_type.overhead)?;
-    let mut rest = resources(&instance_type.capacity)?;
+    let overhead = parse_amounts(&instance_type.overhead)?;
+    let mut rest = parse_amounts(&instance_type.capacity)?;
     for (resource, amount) in &mut rest {
         let kept = overhead.get(resource).copied().unwrap_or_default();
         *amount = amount.minus(kept).max(Quantity::ZERO);
     }
     Ok(rest)
-}
-
-/// Parses each amount.
-pub fn resources(amounts: &BTreeMap<String, ApiQuantity>) -> Result<Resources, ParseQuantityError> {
-    amounts.iter().map(|(resource, amount)| Ok((resource.clone(), amount.try_into()?))).collect()
 }
 
 fn holds(allocatable: &Resources, requests: &Resources) -> bool {
@@ -130,6 +124,7 @@ fn holds(allocatable: &Resources, requests: &Resources) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
     use proptest::prelude::*;
     use rstest::rstest;
 

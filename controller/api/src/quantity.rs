@@ -3,7 +3,7 @@
 //! The grammar is that of `resource.Quantity` in the Kubernetes API: a signed decimal number and a suffix, which is
 //! binary (`Ki` … `Ei`), decimal (`n` … `E`) or a decimal exponent (`e3`, `E3`).
 
-use std::{fmt, str::FromStr};
+use std::{collections::BTreeMap, fmt, str::FromStr};
 
 /// An exact amount of a resource, kept in nano-units (10⁻⁹ of the resource's unit).
 ///
@@ -89,6 +89,13 @@ impl Quantity {
     pub const fn is_positive(self) -> bool {
         self.0 > 0
     }
+}
+
+/// Exact amounts of what the API writes as text.
+pub fn parse_amounts(
+    amounts: &BTreeMap<String, k8s_openapi::apimachinery::pkg::api::resource::Quantity>,
+) -> Result<BTreeMap<String, Quantity>, ParseQuantityError> {
+    amounts.iter().map(|(name, amount)| Ok((name.clone(), Quantity::try_from(amount)?))).collect()
 }
 
 impl FromStr for Quantity {

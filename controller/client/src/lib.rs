@@ -3,9 +3,11 @@
 //! kube's own connector leaves Nagle's algorithm on (the first request of each connection then waits 40 ms, kube-rs issue
 //! 2056) and speaks HTTP/1.1 only. This one sets `TCP_NODELAY` and offers HTTP/2.
 //!
-//! Errors of clients carry their causes apart; [`chain()`] puts them in one line.
+//! Errors of clients carry their causes apart; [`chain()`] puts them in one line. [`stop_at_signal`] is how those who use a
+//! client for long are told to end.
 
 mod chain;
+mod stop;
 
 use std::{path::Path, time::Duration};
 
@@ -21,6 +23,7 @@ use kube::{
     client::{Body, ClientBuilder, ConfigExt, retry::RetryPolicy},
     config::{KubeConfigOptions, Kubeconfig},
 };
+pub use stop::stop_at_signal;
 use tower::{
     BoxError, ServiceBuilder,
     retry::{Policy, RetryLayer},

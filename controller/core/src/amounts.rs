@@ -2,15 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use buffer_api::{Quantity, quantity::ParseQuantityError};
+use buffer_api::Quantity;
+pub use buffer_api::quantity::parse_amounts as parse;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 
 use crate::snapshot::Resources;
-
-/// The API's amounts as exact ones.
-pub fn parse(amounts: &BTreeMap<String, ApiQuantity>) -> Result<Resources, ParseQuantityError> {
-    amounts.iter().map(|(name, amount)| Ok((name.clone(), Quantity::try_from(amount)?))).collect()
-}
 
 /// Exact amounts as the API writes them.
 pub fn to_api(amounts: &Resources) -> BTreeMap<String, ApiQuantity> {

@@ -2,7 +2,7 @@
 //!
 //! They catch who binds pods past the scheduler, or counts a node's room twice.
 
-use buffer_api::Quantity;
+use buffer_api::{Quantity, quantity::parse_amounts};
 use buffer_client::chain;
 use k8s_openapi::api::core::v1::{Node, NodeSelectorTerm, Pod, Taint, Toleration};
 use kube::ResourceExt;
@@ -11,7 +11,7 @@ use super::{
     requests::{Held, HostPort, held},
     state::program,
 };
-use crate::{offer::resources, select};
+use crate::select;
 
 /// Why a pod is not run.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -31,7 +31,7 @@ pub fn admit(pod: &Pod, node: &Node, others: &[&Held]) -> Result<Held, Rejection
     let spec = pod.spec.clone().unwrap_or_default();
     let status = node.status.clone().unwrap_or_default();
     let allocatable =
-        resources(&status.allocatable.unwrap_or_default()).map_err(|error| unexpected(&error))?;
+        parse_amounts(&status.allocatable.unwrap_or_default()).map_err(|error| unexpected(&error))?;
 
     let room = allocatable.get("pods").copied().unwrap_or_default();
     let count = i64::try_from(others.len()).unwrap_or(i64::MAX).saturating_add(1);
