@@ -139,10 +139,15 @@ pub fn start(
     loop {
         match state(&dir)? {
             State::Ready(ready) => return Ok(Running { dir, ready: *ready }),
-            State::Failed(reason) if launch.launches > 0 || is_served(&dir)? => {
-                return Err(Error::Failed(reason));
-            }
-            State::Failed(_) | State::Stale => {
+            State::Failed(reason) => match is_served(&dir)? {
+                // With an owner it stays, so that all of the owner's processes hear the reason; else it is on its way out.
+                true if !has_owner(&dir)? => {}
+                false if launch.launches == 0 => {
+                    sweep_one(&dir)?;
+                }
+                _ => return Err(Error::Failed(reason)),
+            },
+            State::Stale => {
                 sweep_one(&dir)?;
             }
             State::Starting => {}
@@ -240,13 +245,10 @@ fn log(dir: &Path) -> PathBuf {
 /// Stops the cluster `name` under `root` and waits until nothing of it is left. False when there was none.
 pub fn stop(root: &Path, name: &str) -> Result<bool, Error> {
     let dir = folder(root, name)?;
-    let found = match state(&dir)? {
+    match state(&dir)? {
         State::Absent => return Ok(false),
-        state @ (State::Starting | State::Ready(_) | State::Failed(_)) => state,
+        State::Starting | State::Ready(_) | State::Failed(_) => {}
         State::New | State::Stale => return sweep_one(&dir),
-    };
-    if let (State::Failed(_), false) = (&found, is_served(&dir)?) {
-        return sweep_one(&dir);
     }
     let Some(handle) = supervisor(&dir)? else { return sweep_one(&dir) };
     let failed = |what| Error::io(what, &dir);
@@ -254,8 +256,9 @@ pub fn stop(root: &Path, name: &str) -> Result<bool, Error> {
     if !process::wait(&handle, Some(STOP_PATIENCE)).map_err(failed("stopping"))? {
         process::signal(&handle, Signal::KILL).map_err(failed("killing"))?;
         process::wait(&handle, None).map_err(failed("killing"))?;
-        sweep_one(&dir)?;
     }
+    // Killed, or on its way out by itself, it leaves the folder.
+    sweep_one(&dir)?;
     Ok(true)
 }
 
@@ -348,6 +351,11 @@ fn exists(pid: u32) -> Result<bool, Error> {
     process::handle(pid)
         .map(|handle| handle.is_some())
         .map_err(Error::io("looking for process", pid.to_string()))
+}
+
+fn has_owner(dir: &Path) -> Result<bool, Error> {
+    let job: Option<Job> = read_json(&dir.join("config.json"))?;
+    Ok(job.is_some_and(|job| job.cluster.owner.is_some()))
 }
 
 /// Whether a supervisor holds the folder's lock.

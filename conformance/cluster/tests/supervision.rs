@@ -21,7 +21,10 @@ use kube::{
     api::{ApiResource, DynamicObject, GroupVersionKind, PostParams},
 };
 use libtest_mimic::{Arguments, Failed, Trial};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::{
+    fs::{FlockOperation, flock},
+    process::{Pid, Signal, kill_process},
+};
 use serde_json::json;
 use similar_asserts::assert_eq;
 use test_cluster::{
@@ -413,6 +416,17 @@ fn a_failed_start_without_owner_is_replaced() {
     let pid = std::fs::read_to_string(root.path().join("broken/pid")).unwrap();
     start_broken(root.path(), None, "broken");
     assert_ne!(std::fs::read_to_string(root.path().join("broken/pid")).unwrap(), pid, "tried again");
+    // The same when the one before is not quite out yet.
+    let lock = std::fs::File::open(root.path().join("broken/lock")).unwrap();
+    flock(&lock, FlockOperation::LockExclusive).unwrap();
+    let (_, starts) = std::thread::scope(|scope| {
+        scope.spawn(move || {
+            std::thread::sleep(Duration::from_millis(300));
+            drop(lock);
+        });
+        start_broken(root.path(), None, "broken")
+    });
+    assert_eq!(starts, 1);
     assert_eq!(clusters::sweep(root.path()).unwrap(), 1);
     assert_eq!(entries(root.path()), Vec::<String>::new());
 }
