@@ -177,8 +177,8 @@ Example:
         /// Name of the cluster
         #[arg(long, default_value = "default")]
         name: String,
-        /// Also start this implementation's cloud and controller
-        #[arg(long, value_name = "IMPLEMENTATION", value_parser = ["reference"])]
+        /// Also start the processes of this implementation: `reference`, or the path of an implementation file
+        #[arg(long, value_name = "IMPLEMENTATION")]
         with: Option<String>,
         /// Kubernetes minor
         #[arg(long, default_value = test_cluster::binaries::DEFAULT_MINOR)]

@@ -33,6 +33,9 @@ fn up(name: &str, with: Option<&str>, kubernetes: &str) -> Result<(), Failure> {
     let root = clusters::default_root()?;
     let program = session::program()?;
     let subject = with.map(|name| Subject::load(name, None)).transpose()?;
+    if let Some(subject) = &subject {
+        subject.prepare()?;
+    }
     let config = match &subject {
         Some(subject) => subject.serve_config(
             &program,

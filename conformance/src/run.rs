@@ -151,6 +151,9 @@ pub async fn execute(args: RunArgs) -> Result<u8, Failure> {
     fs::create_dir_all(&args.out)
         .with_context(|| format!("creating {}", args.out.display()))
         .map_err(Failure::usage)?;
+    if args.cluster != ClusterKind::Existing {
+        subject.prepare()?;
+    }
 
     let session = Session::join(ground, subject, waits)?;
     let mut request = Request {

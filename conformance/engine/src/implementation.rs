@@ -42,7 +42,18 @@ pub struct Implementation {
     /// What `${implementation.NAME}` stands for in scenarios.
     #[serde(default)]
     pub variables: BTreeMap<String, Value>,
+    /// Files and folders of CRD manifests that a plane of the suite's own has from the start. `${DIR}` is the folder of
+    /// the declaration, `${CACHE}` that of what was built or downloaded.
+    #[serde(default)]
+    pub crds: Vec<String>,
+    /// What runs on a plane of the suite's own, started in this order.
+    #[serde(default)]
+    pub processes: Vec<Process>,
+    /// Manifests that are applied to a plane of the suite's own once everything runs.
+    #[serde(default)]
+    pub objects: Vec<Value>,
     /// Plain commands, program and arguments. They get `KUBECONFIG` and, where there is a pool, `BUFCONF_POOL`.
+    /// `${DIR}` and `${CACHE}` as in `crds`.
     #[serde(default)]
     pub hooks: BTreeMap<Hook, Vec<String>>,
     /// Kinds of pool that it offers, the preferred one first.
@@ -122,10 +133,31 @@ pub enum Setting {
     Gate,
 }
 
+/// A process of the implementation. It ends with its plane.
+///
+/// In `command`, `env` values and `health`, `${DIR}` stands for the folder of the declaration, `${CACHE}` for that of what was
+/// built or downloaded, `${BUFCONF}` for this program, `${KUBECONFIG}` for the path of an admin kubeconfig, `${PORT:NAME}` for
+/// a free loopback port, `${GATE}` for `true`, or for `false` where a scenario wants the feature gate off.
+#[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct Process {
+    /// What it is called in logs: letters, digits and dashes.
+    pub name: String,
+    /// Program and arguments.
+    pub command: Vec<String>,
+    /// Environment variables on top of the suite's own.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    /// A URL that answers 200 once it is ready; without one it counts as ready when it runs.
+    pub health: Option<String>,
+}
+
 /// Commands that an implementation can declare.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, JsonSchema, Ord, PartialEq, PartialOrd)]
 #[serde(rename_all = "camelCase")]
 pub enum Hook {
+    /// Gets what its processes need onto this machine, once before a run.
+    Prepare,
     /// Installs it on a plane.
     Install,
     /// Removes it again.
@@ -147,6 +179,7 @@ impl Hook {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
+            Self::Prepare => "prepare",
             Self::Install => "install",
             Self::Uninstall => "uninstall",
             Self::Health => "health",

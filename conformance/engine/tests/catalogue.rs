@@ -149,7 +149,7 @@ fn selection(scenarios: &[&str], profiles: &[&str], features: &[&str]) -> Select
 
 #[rstest]
 #[case(selection(&["clean-up", "CB-ACT-001"], &[], &[]), &["CB-ACT-001", "CB-RET-002"])]
-#[case(selection(&[], &["BUFFER-RETAIN"], &[]), &["CB-RET-001", "CB-RET-002", "CB-RET-003"])]
+#[case(selection(&[], &["BUFFER-RETAIN"], &[]), &["CB-RET-001", "CB-RET-002", "CB-RET-003", "CB-RET-004"])]
 #[case(selection(&["clean-up", "guide"], &["BUFFER-ACTIVE"], &["ServedV1alpha1"]), &["CB-ACT-005"])]
 fn selections(#[case] selection: Selection, #[case] ids: &[&str]) {
     let catalogue = Catalogue::parse(committed(), Origin::Catalogue).unwrap();

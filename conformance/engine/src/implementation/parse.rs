@@ -25,6 +25,7 @@ impl Implementation {
         };
         exemptions(&root, catalogue, &mut add);
         hooks(&root, &mut add);
+        objects(&root, &mut add);
         pools(&root, &mut add);
         match de::read::<Self>(&root) {
             Ok(implementation) if faults.is_empty() => return Ok(implementation),
@@ -66,6 +67,14 @@ fn hooks(root: &Node, add: &mut impl FnMut(Position, String)) {
         let known = de::read::<Hook>(&Node { kind: Kind::Text(key.text.clone()), at: key.at }).is_ok();
         if known && matches!(&command.kind, Kind::List(words) if words.is_empty()) {
             add(command.at, "a hook is a program and its arguments".to_owned());
+        }
+    }
+}
+
+fn objects(root: &Node, add: &mut impl FnMut(Position, String)) {
+    for object in items(root, "objects") {
+        if let Err(Fault { at, message }) = de::read::<Manifest>(object) {
+            add(at.unwrap_or(object.at), message);
         }
     }
 }

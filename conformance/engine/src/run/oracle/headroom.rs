@@ -105,7 +105,7 @@ impl Headroom {
         lines.join(", ")
     }
 
-    /// The truth table of every chunk that lacks room.
+    /// The truth table of every chunk that lacks room. Many nodes of which the same is true share a line.
     #[must_use]
     pub fn table(&self) -> String {
         let mut text = String::new();
@@ -119,15 +119,40 @@ impl Headroom {
                 chunk.wanted,
                 chunk.rows.len()
             );
-            for row in &chunk.rows {
-                let _ = match &row.why {
-                    Some(why) => writeln!(text, "  {}: {} ({why})", row.node, row.fits),
-                    None => writeln!(text, "  {}: {}", row.node, row.fits),
+            for rows in alike(&chunk.rows) {
+                let named = |row: &&Row| row.node.clone();
+                let lines = if let [first, _, .., last] = rows[..]
+                    && rows.len() > NAMED
+                {
+                    vec![format!("{} nodes, {} to {}", rows.len(), first.node, last.node)]
+                } else {
+                    rows.iter().map(named).collect()
                 };
+                for nodes in lines {
+                    let _ = match &rows[0].why {
+                        Some(why) => writeln!(text, "  {nodes}: {} ({why})", rows[0].fits),
+                        None => writeln!(text, "  {nodes}: {}", rows[0].fits),
+                    };
+                }
             }
         }
         text
     }
+}
+
+/// Nodes of which the same is true, up to which each has a line of its own.
+const NAMED: usize = 4;
+
+/// The rows of which the same is true, each group in the order of the rows, never empty.
+fn alike(rows: &[Row]) -> Vec<Vec<&Row>> {
+    let mut groups: Vec<Vec<&Row>> = Vec::new();
+    for row in rows {
+        match groups.iter_mut().find(|group| (group[0].fits, &group[0].why) == (row.fits, &row.why)) {
+            Some(group) => group.push(row),
+            None => groups.push(vec![row]),
+        }
+    }
+    groups
 }
 
 /// A chunk with everything about it that does not depend on nodes.

@@ -152,6 +152,20 @@ fn table_says_why() {
     ");
 }
 
+#[test]
+fn many_nodes_of_which_the_same_is_true_share_a_line() {
+    let mut nodes: Vec<_> = (10..16).map(|n| node(&format!("a{n}"), 2000)).collect();
+    nodes.extend((20..25).map(|n| Node { deleting: true, ..node(&format!("a{n}"), 2000) }));
+    nodes[3].ready = false;
+    let chunk = chunk("web", "1500m", 7, &json!({}));
+    insta::assert_snapshot!(measure(&nodes, &[], &[chunk]).unwrap().table(), @r"
+    web: 5 of 7 fit on 11 nodes
+      5 nodes, a10 to a15: 1
+      a13: 0 (not Ready)
+      5 nodes, a20 to a24: 0 (being deleted)
+    ");
+}
+
 fn any_node() -> impl Strategy<Value = Node> {
     (0..20_usize, 0..8_000_i64, 0..20_i64, any::<bool>()).prop_map(|(name, cpu, pods, ready)| Node {
         allocatable: amounts(cpu, 10_000, pods),
