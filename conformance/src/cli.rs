@@ -36,6 +36,9 @@ pub enum Command {
         #[arg(required = true)]
         paths: Vec<PathBuf>,
     },
+    /// Read, check, join and compare reports
+    #[command(subcommand)]
+    Report(ReportCommand),
     /// Start, stop and show clusters to play with
     #[command(subcommand)]
     Cluster(ClusterCommand),
@@ -163,6 +166,51 @@ pub enum ListFormat {
     Table,
     /// For programs
     Json,
+}
+
+/// `bufconf report …`.
+#[derive(Debug, Subcommand)]
+pub enum ReportCommand {
+    /// Write junit.xml, index.html, summary.md and badge.json of a report, and print its table
+    #[command(after_help = "Example:\n  bufconf report render target/bufconf/report.json --out public")]
+    Render {
+        /// report.json
+        report: PathBuf,
+        /// Folder of the files
+        #[arg(long, default_value = DEFAULT_OUT)]
+        out: PathBuf,
+    },
+    /// Check that files are reports of the published format
+    #[command(after_help = "Example:\n  bufconf report validate target/bufconf/report.json")]
+    Validate {
+        /// report.json, several
+        #[arg(required = true)]
+        reports: Vec<PathBuf>,
+    },
+    /// Check that what reports say of themselves follows from their entries
+    #[command(after_help = "Example:\n  bufconf report verify somebody-elses/report.json")]
+    Verify {
+        /// report.json, several
+        #[arg(required = true)]
+        reports: Vec<PathBuf>,
+    },
+    /// Join the reports of shards to the one that a single run would have given; the exit code is the joined report's
+    #[command(after_help = "Example:\n  bufconf report merge shard-*/report.json --out merged")]
+    Merge {
+        /// report.json of each shard
+        #[arg(required = true)]
+        reports: Vec<PathBuf>,
+        /// Folder of the joined report
+        #[arg(long, default_value = DEFAULT_OUT)]
+        out: PathBuf,
+    },
+    /// Show in what several reports differ, and every violation, as Markdown; exit code 1 if there is anything to show
+    #[command(after_help = "Example:\n  bufconf report diff reference/report.json karpenter/report.json")]
+    Diff {
+        /// report.json, several
+        #[arg(required = true)]
+        reports: Vec<PathBuf>,
+    },
 }
 
 /// `bufconf cluster …`.

@@ -15,6 +15,8 @@ pub struct Failure {
 pub const USAGE: u8 = 2;
 /// Nothing was selected.
 pub const NOTHING_RAN: u8 = 4;
+/// A report that is none, or that contradicts itself.
+pub const BAD_REPORT: u8 = 6;
 /// The cluster or something else around the suite failed.
 pub const ENVIRONMENT: u8 = 5;
 
@@ -27,6 +29,11 @@ impl Failure {
     /// Nothing was selected: exit code 4.
     pub fn nothing(message: impl Display) -> Self {
         Self { code: NOTHING_RAN, error: anyhow::anyhow!("{message}") }
+    }
+
+    /// A report that is none, or that contradicts itself: exit code 6.
+    pub fn report(error: impl Into<anyhow::Error>) -> Self {
+        Self { code: BAD_REPORT, error: error.into() }
     }
 
     /// The cluster or something else around the suite failed: exit code 5.

@@ -9,6 +9,7 @@
 //! | [`session`] | one scenario on the right plane |
 //! | [`run`] | `bufconf run` |
 //! | [`list`] | `bufconf list`, `lint`, `schema` |
+//! | [`report`] | `bufconf report …` |
 //! | [`output`] | what a run shows and writes |
 //! | [`signals`] | what ends a run early |
 //! | [`cluster`] | `bufconf cluster …` |
@@ -20,6 +21,7 @@ pub mod cluster;
 pub mod failure;
 pub mod list;
 pub mod output;
+pub mod report;
 pub mod run;
 pub mod run_dir;
 pub mod session;

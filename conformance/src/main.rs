@@ -6,7 +6,7 @@ use bufconf::{
     cli::{Cli, Command},
     cluster,
     failure::Failure,
-    list, run, signals,
+    list, report, run, signals,
 };
 use buffer_controller::LogFormat;
 use clap::Parser;
@@ -43,6 +43,7 @@ fn execute(cli: Cli) -> Result<u8, Failure> {
         Command::List(args) => list::list(&args).map(|()| 0),
         Command::Lint { paths } => list::lint(&paths).map(|()| 0),
         Command::Schema { kind } => list::schema(kind).map(|()| 0),
+        Command::Report(command) => report::execute(command),
         Command::Cluster(command) => cluster::execute(command).map(|()| 0),
         Command::Controller(_) | Command::Cloud(_) | Command::ExecShim { .. } => Ok(0),
     }

@@ -18,7 +18,10 @@ use std::{
 
 use bufconf::cli::Cli;
 use clap::CommandFactory;
-use conformance_report::model::{IncidentKind, Outcome};
+use conformance_report::{
+    merge,
+    model::{Environment, Implementation, IncidentKind, Outcome, Scope, Suite},
+};
 use rstest::rstest;
 use serde_json::{Value, json};
 
@@ -279,4 +282,73 @@ fn the_scenarios_of_the_suite_are_sound() {
     let said = bufconf(&world, &["lint", &folder]).expect(0);
     let listed = bufconf(&world, &["list"]).expect(0).stdout.lines().count() - 1;
     assert_eq!(said.stdout, format!("{listed} scenarios, no findings\n"));
+}
+
+/// A report without entries, as a run leaves it that ended before the first scenario.
+fn empty_report(cluster: &str) -> Value {
+    let header = merge::Header {
+        run_id: "run-1".to_owned(),
+        started_at: "2026-01-01T00:00:00Z".to_owned(),
+        finished_at: "2026-01-01T00:00:01Z".to_owned(),
+        scope: Scope::Selection,
+        suite: Suite { name: "bufconf".to_owned(), version: "1".to_owned(), catalogue_hash: String::new() },
+        implementation: Implementation {
+            organization: "o".to_owned(),
+            project: "p".to_owned(),
+            url: "u".to_owned(),
+            version: "1".to_owned(),
+            dialect: None,
+            profiles: Vec::new(),
+            features: Vec::new(),
+        },
+        environment: Environment {
+            cluster: cluster.to_owned(),
+            kubernetes_version: "v1.36.3".to_owned(),
+            planes: 1,
+            cpus: 1,
+        },
+        waits: Vec::new(),
+        leaks: Vec::new(),
+        incidents: Vec::new(),
+    };
+    serde_json::from_str(&merge::merge(header, Vec::new(), Vec::new()).to_json().unwrap()).unwrap()
+}
+
+#[test]
+fn reports_are_rendered_verified_joined_and_compared() {
+    let world = World::new();
+    let write = |name: &str, report: &Value| {
+        fs::write(world.path(name), serde_json::to_string_pretty(report).unwrap()).unwrap();
+        world.path(name).display().to_string()
+    };
+    let good = empty_report("embedded");
+    let (one, two) = (write("one.json", &good), write("two.json", &good));
+    let out = world.path("out").display().to_string();
+    for (arguments, code, says) in [
+        (vec!["validate", &one, &two], 0, "2 reports of the published format"),
+        (vec!["verify", &one], 0, "1 report that agree"),
+        (vec!["render", &one, "--out", &out], 0, "index.html"),
+        (vec!["merge", &one, &two, "--out", &out], 4, "nothing ran"),
+        (vec!["diff", &one, &two], 0, "no difference, and no violation"),
+    ] {
+        let said = bufconf(&world, &[&["report"], &arguments[..]].concat());
+        assert_eq!(said.code, Some(code), "{arguments:?}: {said:?}");
+        assert!(said.stdout.contains(says), "{arguments:?}: {said:?}");
+    }
+    let mut doctored = good.clone();
+    doctored["exitCode"] = json!(0);
+    let mut unknown = good.clone();
+    unknown["exitkode"] = json!(0);
+    let other = write("other.json", &empty_report("kind"));
+    for (arguments, code, says) in [
+        (vec!["verify", &*write("doctored.json", &doctored)], 6, "exit code"),
+        (vec!["merge", &*write("doctored.json", &doctored), "--out", &out], 6, "exit code"),
+        (vec!["validate", &*write("unknown.json", &unknown)], 6, "unknown field `exitkode`"),
+        (vec!["merge", &one, &other, "--out", &out], 6, "differ in their cluster"),
+        (vec!["verify", "none.json"], 2, "none.json"),
+    ] {
+        let said = bufconf(&world, &[&["report"], &arguments[..]].concat());
+        assert_eq!(said.code, Some(code), "{arguments:?}: {said:?}");
+        assert!(said.stderr.contains(says), "{arguments:?}: {said:?}");
+    }
 }

@@ -8,6 +8,7 @@
 //!   [`join`](merge::join) that of several shards.
 //! * [`verdict`] says what follows, [`Report::verify`](model::Report::verify) whether a report says the same.
 //! * `Report::to_table`, `to_junit`, `to_markdown`, `to_html` and `to_badge` are for readers and other programs.
+//! * [`Comparison`] puts several reports beside each other.
 
 mod error;
 mod fragment;
@@ -24,5 +25,5 @@ mod verify;
 pub use error::ReportError;
 pub use fragment::{Collected, Fragment, write_atomically};
 pub use json::{schema, schema_json};
-pub use render::TableStyle;
+pub use render::{Comparison, TableStyle};
 pub use verify::VerifyError;

@@ -83,7 +83,7 @@ fn row(result: &ScenarioResult, report: &Report) -> String {
 }
 
 /// Text that came from outside, on one line and without any meaning in Markdown or HTML.
-fn escaped(text: &str) -> String {
+pub(super) fn escaped(text: &str) -> String {
     words::one_line(text).chars().fold(String::new(), |mut out, c| {
         match c {
             '&' => out += "&amp;",

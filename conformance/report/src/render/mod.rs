@@ -2,6 +2,7 @@
 
 mod axis;
 mod badge;
+mod compare;
 mod html;
 mod junit;
 mod lanes;
@@ -11,6 +12,7 @@ mod words;
 
 use std::path::Path;
 
+pub use compare::Comparison;
 pub use table::TableStyle;
 
 use crate::error::ReportError;
