@@ -32,9 +32,9 @@ impl<'a> Comparison<'a> {
     /// The rows in which something differs, or is violated.
     fn different(&self) -> impl Iterator<Item = (&ScenarioResult, &[Option<&'a ScenarioResult>])> {
         self.rows.values().filter_map(|row| {
-            let outcome = |result: &Option<&ScenarioResult>| result.map(|result| result.outcome);
-            let violated = row.iter().any(|result| outcome(result) == Some(Outcome::Nonconformant));
-            let differs = row.iter().any(|result| outcome(result) != outcome(&row[0]));
+            let outcomes: Vec<_> = row.iter().map(|result| result.map(|result| result.outcome)).collect();
+            let violated = outcomes.contains(&Some(Outcome::Nonconformant));
+            let differs = outcomes.iter().any(|outcome| *outcome != outcomes[0]);
             let any = row.iter().flatten().next()?;
             (violated || differs).then_some((*any, &**row))
         })
