@@ -57,6 +57,8 @@ pub struct Facts<'a> {
     pub marks: Marks,
     /// How long the steps take.
     pub delays: Delays,
+    /// Before this time another machine is not tried.
+    pub retry: Option<Timestamp>,
     /// Now.
     pub now: Timestamp,
 }
@@ -107,6 +109,9 @@ pub fn decide(facts: &Facts) -> Step {
         Some(_) => {}
     }
     if condition(claim, LAUNCHED).is_none_or(|c| c.status != "True") {
+        if let Some(retry) = facts.retry.filter(|retry| *retry > facts.now) {
+            return Step::Wait(elapsed(facts.now, retry));
+        }
         let created = claim.metadata.creation_timestamp.as_ref().map(|t| t.0);
         return remaining(delays.launch, created, marks.seen, facts.now).map_or(Step::Confirm, Step::Wait);
     }
@@ -301,6 +306,7 @@ mod tests {
         launch: u64,
         register: Option<u64>,
         terminate: u64,
+        retry: Option<i64>,
     }
 
     fn at(second: i64) -> Timestamp {
@@ -357,6 +363,7 @@ mod tests {
                 register: case.register.map(Duration::from_secs),
                 terminate: Duration::from_secs(case.terminate),
             },
+            retry: case.retry.map(at),
             now: at(103),
         })
     }
@@ -376,6 +383,7 @@ mod tests {
         launch: 0,
         register: Some(0),
         terminate: 0,
+        retry: None,
     };
     /// A claim that is to be let go.
     const LEAVING: Case =
@@ -395,6 +403,8 @@ mod tests {
     #[case::nobody_would_drain_it(Case { drained: true, id: None, launched: None, ..RUNNING }, Step::Rest)]
     #[case::foreign_instance(Case { id: Some("kwok://n"), ..RUNNING }, Step::Rest)]
     #[case::launching(Case { launched: Some("Unknown"), launch: 9, ..RUNNING }, Step::Wait(Duration::from_secs(7)))]
+    #[case::before_another_machine(Case { launched: Some("Unknown"), retry: Some(108), ..RUNNING }, Step::Wait(Duration::from_secs(5)))]
+    #[case::another_machine(Case { launched: Some("Unknown"), retry: Some(103), ..RUNNING }, Step::Confirm)]
     #[case::launched(Case { launched: Some("Unknown"), launch: 2, ..RUNNING }, Step::Confirm)]
     #[case::running(Case { labelled: false, ..RUNNING }, settle(&[("zone", "a")], true))]
     #[case::labelled(RUNNING, settle(&[], true))]

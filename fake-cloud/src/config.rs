@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use buffer_api::fake_node_class::Backend;
+
 /// Settings of the cloud, as command-line arguments.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Config {
@@ -17,9 +19,33 @@ pub struct Config {
     #[arg(long, value_name = "PORT")]
     pub admin_port: Option<u16>,
 
+    /// What stands behind the nodes of a class that doesn't say: `hollow` or `kind`
+    #[arg(long, value_name = "BACKEND", default_value = "hollow", value_parser = backend, env = "BUFCONF_BACKEND")]
+    pub backend: Backend,
+
+    /// The kind cluster that this is: its nodes are containers beside the control plane's
+    #[arg(long, value_name = "NAME", env = "BUFCONF_KIND_CLUSTER")]
+    pub kind_cluster: Option<String>,
+
+    /// Folder for the log of each kind node that could not join
+    #[arg(long, value_name = "DIR", env = "BUFCONF_JOIN_LOGS")]
+    pub join_logs: Option<PathBuf>,
+
+    /// Kind nodes that join at the same time
+    #[arg(long, value_name = "COUNT", default_value = "3", value_parser = clap::value_parser!(u8).range(1..))]
+    pub kind_joins: u8,
+
     /// Also be the kubelet of nodes that somebody else made and annotated with kwok.x-k8s.io/node=fake
     #[arg(long)]
     pub adopt_fake_nodes: bool,
+}
+
+fn backend(text: &str) -> Result<Backend, String> {
+    match text {
+        "hollow" => Ok(Backend::Hollow),
+        "kind" => Ok(Backend::Kind),
+        _ => Err("hollow or kind".to_owned()),
+    }
 }
 
 fn cluster_name(text: &str) -> Result<String, String> {

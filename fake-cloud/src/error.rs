@@ -32,6 +32,20 @@ pub enum Error {
         /// Why it failed.
         source: Box<kube::Error>,
     },
+    /// The machine of a node could not be dealt with.
+    #[error(transparent)]
+    Machine(#[from] crate::kind::Error),
+    /// Something took too long.
+    #[error("{0} takes too long")]
+    Late(&'static str),
+    /// The log of a join could not be kept.
+    #[error("writing {path}")]
+    Log {
+        /// The file.
+        path: std::path::PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
     /// An amount in the API is not a quantity.
     #[error("reading quantities")]
     Quantity(#[from] buffer_api::quantity::ParseQuantityError),
@@ -41,6 +55,17 @@ pub enum Error {
     /// A node of the claim's name exists and belongs to somebody else.
     #[error("the node {0} exists already and is not of this cloud")]
     ForeignNode(String),
+}
+
+impl Error {
+    /// What a command in a container has said before it failed.
+    #[must_use]
+    pub fn output(&self) -> Option<&str> {
+        match self {
+            Self::Machine(crate::kind::Error::Exit { output, .. }) => Some(output),
+            _ => None,
+        }
+    }
 }
 
 /// Says what a request was for.

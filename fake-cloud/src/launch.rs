@@ -62,7 +62,7 @@ impl Outcome {
 }
 
 /// What was bought.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Instance {
     /// Labels of the instance.
     pub labels: Labels,

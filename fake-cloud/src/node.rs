@@ -32,6 +32,15 @@ const KUBELET_PORT: i32 = 10250;
 const BETA: [(&str, &str); 2] =
     [("kubernetes.io/os", "beta.kubernetes.io/os"), ("kubernetes.io/arch", "beta.kubernetes.io/arch")];
 
+/// The taints with which a claim's Node is born.
+#[must_use]
+pub fn taints(claim: &NodeClaim) -> Vec<Taint> {
+    let unregistered =
+        Taint { key: UNREGISTERED_TAINT.to_owned(), effect: "NoExecute".to_owned(), ..Taint::default() };
+    let spec = &claim.spec;
+    [unregistered].iter().chain(&spec.taints).chain(&spec.startup_taints).cloned().collect()
+}
+
 /// What every kubelet of this cloud has in common.
 #[derive(Clone, Debug)]
 pub struct Kubelet {
@@ -53,13 +62,6 @@ impl Kubelet {
                 labels.insert(beta.to_owned(), value);
             }
         }
-        let unregistered =
-            Taint { key: UNREGISTERED_TAINT.to_owned(), effect: "NoExecute".to_owned(), ..Taint::default() };
-        let taints = [unregistered]
-            .into_iter()
-            .chain(claim.spec.taints.iter().cloned())
-            .chain(claim.spec.startup_taints.iter().cloned())
-            .collect();
         let info = self.info(claim::uid(claim), &labels);
         Node {
             metadata: ObjectMeta {
@@ -69,7 +71,7 @@ impl Kubelet {
             },
             spec: Some(NodeSpec {
                 provider_id: status.provider_id,
-                taints: Some(taints),
+                taints: Some(taints(claim)),
                 ..NodeSpec::default()
             }),
             status: Some(NodeStatus {

@@ -65,6 +65,8 @@ pub mod claim {
     pub const LAUNCH_FAILED: &str = "LaunchFailed";
     /// `Launched=Unknown`: the instance has an identity and is starting.
     pub const LAUNCHING: &str = "Launching";
+    /// The machine could not join the cluster; another one is tried.
+    pub const JOIN_FAILED: &str = "JoinFailed";
     /// `Launched=Unknown`: the node class sells no more instances for now.
     pub const QUOTA_EXCEEDED: &str = "QuotaExceeded";
     /// `Launched=Unknown`: the node class does not exist (yet).

@@ -39,9 +39,9 @@ const SPAN: &str = "^([0-9]+([.][0-9]+)?(ns|us|µs|ms|s|m|h))+$";
 )]
 #[serde(rename_all = "camelCase")]
 pub struct FakeNodeClassSpec {
-    /// What stands behind a node.
-    #[serde(default)]
-    pub backend: Backend,
+    /// What stands behind a node, or absent for what the cloud was started with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backend: Option<Backend>,
     /// Name of a catalogue that the cloud ships, or absent for `default`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub catalog: Option<String>,
@@ -57,11 +57,10 @@ pub struct FakeNodeClassSpec {
 }
 
 /// What stands behind a node.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Backend {
     /// A fake kubelet on a real control plane.
-    #[default]
     Hollow,
     /// A container with a real kubelet.
     Kind,

@@ -16,7 +16,7 @@ use kube::{
 use serde_json::{Value, json};
 use tracing::{debug, info};
 
-use super::{MANAGER, World, classes, is_ours, lock, machine, patched};
+use super::{MANAGER, World, classes, is_ours, kind, lock, machine, patched};
 use crate::{
     claim::{self, Delays, Facts, Launched, Step},
     error::{Error, doing, is_gone, is_stale},
@@ -105,8 +105,10 @@ fn decide(world: &World, claim: &NodeClaim) -> Step {
         provider_id: &world.identity.provider_id(claim::uid(claim)),
         node,
         born: instance.born,
-        unseen: instance.unseen,
+        // a container may be there, whatever this process knows of it
+        unseen: instance.unseen || (!instance.away && kind::is_kind(world, claim)),
         marks: instance.marks,
+        retry: instance.retry,
         delays: Delays {
             launch: rules.delay(Phase::Launch, name, fate),
             register: (!fate.never_register).then(|| rules.delay(Phase::Register, name, fate)),
@@ -231,7 +233,7 @@ async fn buy(
 
 /// Writes what the cloud owns of the claim's status. `None` if there is nothing to write, or if the claim has changed
 /// meanwhile: the watch will show how.
-async fn write(
+pub(super) async fn write(
     world: &World,
     claim: &NodeClaim,
     status: Option<Value>,

@@ -3,7 +3,10 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use buffer_api::{
-    FakeNodeClass, FakeNodeClassStatus, conditions::pool::READY, fake_node_class::InstanceType,
+    FakeNodeClass, FakeNodeClassStatus,
+    conditions::pool::READY,
+    fake_node_class::{Backend, FaultKind, InstanceType},
+    labels,
 };
 use buffer_client::chain;
 use jiff::Timestamp;
@@ -18,6 +21,9 @@ use crate::{
     error::{Error, doing, is_gone, is_stale},
     rules::{Labels, Rules},
 };
+
+/// How long until it is looked again whether a backend that is missed has come; six times as long, whether one has gone.
+const MISSED: Duration = Duration::from_secs(10);
 
 /// Whether the class is Ready as it is now.
 pub(super) fn is_ready(class: &FakeNodeClass) -> bool {
@@ -41,12 +47,16 @@ pub(super) async fn look(class: Arc<FakeNodeClass>, world: Arc<World>) -> Result
     let class = world.own_classes.newest(class);
     let now = Timestamp::now();
     let before = class.status.clone().unwrap_or_default();
-    let (status, rules) = refresh(&class, now);
+    let backend = world.backend_of(&class);
+    let trouble = machine::unavailable(&world, backend).await;
+    let (status, rules) = refresh(&class, backend, trouble.as_deref(), now);
     let status = match rules {
         Some(rules) => strike(&world, &class, &rules, status),
         None => status,
     };
-    let next = status.unavailable.iter().map(|lack| elapsed(now, lack.until.0)).min();
+    // nobody tells when Docker comes or goes
+    let look = (backend == Backend::Kind).then_some(if trouble.is_some() { MISSED } else { MISSED * 6 });
+    let next = status.unavailable.iter().map(|lack| elapsed(now, lack.until.0)).chain(look).min();
     if status != before && publish(&world, &class, &status, now).await?.is_none() {
         return Ok(Action::requeue(Duration::from_secs(1)));
     }
@@ -54,9 +64,17 @@ pub(super) async fn look(class: Arc<FakeNodeClass>, world: Arc<World>) -> Result
 }
 
 /// The status that a class should have, apart from new strikes; and its rules, if they make sense.
-fn refresh(class: &FakeNodeClass, now: Timestamp) -> (FakeNodeClassStatus, Option<Rules>) {
+fn refresh(
+    class: &FakeNodeClass,
+    backend: Backend,
+    trouble: Option<&str>,
+    now: Timestamp,
+) -> (FakeNodeClassStatus, Option<Rules>) {
     let mut status = class.status.clone().unwrap_or_default();
-    let read = read(class);
+    let read = match trouble {
+        Some(why) => Err(("BackendNotAvailable", why.to_owned())),
+        None => read(class, backend),
+    };
     let (ready, reason, message) = match &read {
         Ok((types, _)) => {
             status.instance_types.clone_from(types);
@@ -92,14 +110,32 @@ fn refresh(class: &FakeNodeClass, now: Timestamp) -> (FakeNodeClassStatus, Optio
 }
 
 /// What the class sells and its rules, or reason and message of its not being Ready.
-fn read(class: &FakeNodeClass) -> Result<(Vec<InstanceType>, Rules), (&'static str, String)> {
-    if let Some(why) = machine::unavailable(class.spec.backend) {
-        return Err(("BackendNotAvailable", why.to_owned()));
-    }
+fn read(
+    class: &FakeNodeClass,
+    backend: Backend,
+) -> Result<(Vec<InstanceType>, Rules), (&'static str, String)> {
     let name = class.spec.catalog.as_deref().unwrap_or(catalog::DEFAULT);
-    let types = catalog::instance_types(name).map_err(|e| ("CatalogNotFound", chain(&e)))?;
+    let mut types = catalog::instance_types(name).map_err(|e| ("CatalogNotFound", chain(&e)))?;
+    if backend == Backend::Kind {
+        if class.spec.timing.ready.is_some()
+            || class.spec.faults.iter().any(|f| f.kind == FaultKind::NeverReady)
+        {
+            let why = "a real kubelet is Ready when it is; leave out timing.ready and the fault neverReady";
+            return Err(("InvalidSpec", why.to_owned()));
+        }
+        types.retain(runs_here);
+    }
     let rules = Rules::parse(&class.spec).map_err(|e| ("InvalidSpec", chain(&e)))?;
     Ok((types, rules))
+}
+
+/// Whether containers of this host can be of an instance type.
+fn runs_here(instance_type: &InstanceType) -> bool {
+    let arch = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
+    [(labels::ARCH, arch), (labels::OS, "linux")].iter().all(|(key, value)| {
+        let mut requirements = instance_type.requirements.iter();
+        requirements.all(|r| r.key != *key || r.values.iter().flatten().any(|allowed| allowed == value))
+    })
 }
 
 /// Adds the strikes of faults with a count at instances that are there, and forgets those of faults that are gone.
@@ -181,17 +217,16 @@ mod tests {
     #[test]
     fn sells_the_default_catalogue() {
         let mut class = class(FakeNodeClassSpec::default());
-        let (status, _) = refresh(&class, at(5));
+        let (status, _) = refresh(&class, Backend::Hollow, None, at(5));
         assert_eq!(ready(&status), ("True", "Ready", "144 instance types"));
         class.status = Some(status.clone());
         assert!(is_ready(&class));
-        assert_eq!(refresh(&class, at(9)).0, status, "nothing new, nothing to write");
+        assert_eq!(refresh(&class, Backend::Hollow, None, at(9)).0, status, "nothing new, nothing to write");
         class.metadata.generation = Some(4);
         assert!(!is_ready(&class), "what was Ready was another spec");
     }
 
     #[rstest]
-    #[case(FakeNodeClassSpec { backend: Backend::Kind, ..Default::default() }, "BackendNotAvailable", "the backend kind")]
     #[case(FakeNodeClassSpec { catalog: Some("big".to_owned()), ..Default::default() }, "CatalogNotFound", "there is no catalogue \"big\"; the nearest name is \"default\"")]
     #[case(
         FakeNodeClassSpec {
@@ -202,11 +237,23 @@ mod tests {
         "spec.timing.ready: \"soon\" is not a duration"
     )]
     fn not_ready(#[case] spec: FakeNodeClassSpec, #[case] reason: &str, #[case] message: &str) {
-        let (status, rules) = refresh(&class(spec), at(5));
+        let (status, rules) = refresh(&class(spec), Backend::Hollow, None, at(5));
         let (is, because, text) = ready(&status);
         assert_eq!((is, because), ("False", reason));
         assert!(text.starts_with(message), "{text}");
         assert!(rules.is_none() && status.instance_types.is_empty());
+    }
+
+    #[test]
+    fn kind_sells_what_the_host_can_run() {
+        let mut class = class(FakeNodeClassSpec::default());
+        let (status, _) = refresh(&class, Backend::Kind, None, at(5));
+        assert_eq!(ready(&status), ("True", "Ready", "36 instance types"));
+        let (status, _) = refresh(&class, Backend::Kind, Some("no Docker"), at(5));
+        assert_eq!(ready(&status), ("False", "BackendNotAvailable", "no Docker"));
+        class.spec.timing.ready = Some(Delay { min: "1s".to_owned(), max: None });
+        let (status, _) = refresh(&class, Backend::Kind, None, at(5));
+        assert_eq!(ready(&status).1, "InvalidSpec");
     }
 
     #[test]
@@ -227,7 +274,7 @@ mod tests {
             unavailable: vec![lack("test-zone-a", 100), lack("test-zone-a", 50), lack("test-zone-b", 100)],
             ..Default::default()
         });
-        let (status, _) = refresh(&class, at(60));
+        let (status, _) = refresh(&class, Backend::Hollow, None, at(60));
         similar_asserts::assert_eq!(status.unavailable, vec![lack("test-zone-a", 100)]);
     }
 }

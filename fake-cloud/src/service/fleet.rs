@@ -38,6 +38,10 @@ pub(super) struct Instance {
     pub(super) marks: Marks,
     /// Failed attempts to buy it.
     pub(super) attempts: u32,
+    /// Failed attempts of its machine to join.
+    pub(super) joins: u32,
+    /// Before this time its machine is not tried again.
+    pub(super) retry: Option<Timestamp>,
     /// The Node was made by this process, or was seen.
     pub(super) born: bool,
     /// The Node was made and has not been seen yet.
@@ -71,6 +75,8 @@ impl Fleet {
         self.instances.entry(uid.to_owned()).or_insert_with(|| Instance {
             marks: Marks { seen: now, running: None, registered: None, ordered: None },
             attempts: 0,
+            joins: 0,
+            retry: None,
             born: false,
             unseen: false,
             away: false,

@@ -11,22 +11,25 @@ use kube::{
     runtime::reflector::ObjectRef,
 };
 
-use super::{World, fleet, heart, lock};
+use super::{World, fleet, heart, kind, lock};
 use crate::{
     claim,
     error::{Error, doing, is_gone, is_stale},
 };
 
 /// Why a backend can't be used here, if it can't.
-pub(super) fn unavailable(backend: Backend) -> Option<&'static str> {
+pub(super) async fn unavailable(world: &World, backend: Backend) -> Option<String> {
     match backend {
         Backend::Hollow => None,
-        Backend::Kind => Some("the backend kind is not available in this build; use hollow"),
+        Backend::Kind => kind::unavailable(world).await,
     }
 }
 
 /// Brings the Node of an instance that runs. `ready` says that it is Ready from the start.
 pub(super) async fn start(world: &World, claim: &NodeClaim, ready: bool) -> Result<(), Error> {
+    if kind::is_kind(world, claim) {
+        return kind::start(world, claim).await;
+    }
     let (name, uid) = (claim::name(claim), claim::uid(claim));
     let now = Timestamp::now();
     let ip: Option<Ipv4Addr> = lock(&world.fleet).addresses.assign(uid);
@@ -55,9 +58,12 @@ pub(super) async fn start(world: &World, claim: &NodeClaim, ready: bool) -> Resu
     Ok(())
 }
 
-/// Takes an instance away: its kubelet falls silent, then its Node is deleted. Answers whether the Node is gone.
+/// Takes an instance away: its kubelet falls silent (a container is removed), then its Node is deleted. Answers whether the Node is gone.
 pub(super) async fn stop(world: &World, claim: &NodeClaim) -> Result<bool, Error> {
     let (name, uid) = (claim::name(claim), claim::uid(claim));
+    if kind::is_kind(world, claim) {
+        kind::stop(world, uid).await?;
+    }
     {
         let mut fleet = lock(&world.fleet);
         fleet.instance(uid, Timestamp::now()).away = true;

@@ -1,7 +1,8 @@
 //! The part that talks: watches the cluster, asks the pure functions what to do, and does it.
 //!
 //! * `watch`: watches, stores and queues. `fleet`: what this process knows beyond the API.
-//! * `classes`: publishes what is sold. `claims`: buys and terminates. `machine`: what stands behind a node.
+//! * `classes`: publishes what is sold. `claims`: buys and terminates. `machine`: what stands behind a node, `kind` if that
+//!   is a container.
 //! * `nodes`: the kubelets' nodes, and orphans. `heart`: their leases. `pods`: their pods.
 //! * `admin`: health.
 
@@ -10,6 +11,7 @@ mod claims;
 mod classes;
 mod fleet;
 mod heart;
+mod kind;
 mod machine;
 mod nodes;
 mod pods;
@@ -20,7 +22,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use buffer_api::{FakeNodeClass, NodeClaim, labels::BUFCONF_GROUP};
+use buffer_api::{FakeNodeClass, NodeClaim, fake_node_class::Backend, labels::BUFCONF_GROUP};
 use futures::channel::mpsc::{UnboundedSender, unbounded};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{
@@ -60,6 +62,9 @@ struct World {
     identity: Identity,
     kubelet: Kubelet,
     adopt: bool,
+    /// What stands behind the nodes of a class that doesn't say.
+    backend: Backend,
+    kind: Option<kind::Kind>,
     claims: Store<NodeClaim>,
     classes: Store<FakeNodeClass>,
     nodes: Store<Node>,
@@ -100,6 +105,10 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), Error> {
         identity: Identity::new(&config.cluster_name),
         kubelet: Kubelet { version },
         adopt: config.adopt_fake_nodes,
+        backend: config.backend,
+        kind: config.kind_cluster.map(|cluster| {
+            kind::Kind::new(cluster, config.cluster_name, config.join_logs, config.kind_joins.into())
+        }),
         claims: claims.clone(),
         classes: classes.clone(),
         nodes: nodes.clone(),
@@ -137,6 +146,7 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), Error> {
     let watched = objects(Api::all(client.clone()), bound, write_pods, pods_filled, observer);
     parts.spawn(reconcile(watched, woken_pods, pods, world.clone(), pods::look));
     parts.spawn(heart::beat(client, commands));
+    parts.spawn(kind::sweep(world.clone()));
     parts.spawn(async move {
         // keeps the queue of classes open: only the watch and timers wake them
         let _open = wake_classes;
@@ -167,6 +177,11 @@ impl World {
     fn class_of(&self, claim: &NodeClaim) -> Option<Arc<FakeNodeClass>> {
         let class = self.classes.get(&ObjectRef::new(&claim.spec.node_class_ref.name))?;
         Some(self.own_classes.newest(class))
+    }
+
+    /// What stands behind the nodes of a class.
+    fn backend_of(&self, class: &FakeNodeClass) -> Backend {
+        class.spec.backend.unwrap_or(self.backend)
     }
 
     /// The rules of a claim's class; without a class, or with one that makes no sense, nothing goes wrong.

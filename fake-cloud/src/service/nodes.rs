@@ -17,7 +17,7 @@ use super::{
     World,
     fleet::Kubelet,
     heart::{self, Command},
-    is_adopted, lock, machine, patched,
+    is_adopted, kind, lock, machine, patched,
     watch::wake,
 };
 use crate::{
@@ -48,6 +48,7 @@ pub(super) async fn look(node: Arc<Node>, world: Arc<World>) -> Result<Action, E
     if lock(&world.fleet).known(uid).is_some_and(|instance| instance.away) {
         return Ok(Action::await_change());
     }
+    let is_kind = kind::is_kind_node(&node);
     let claim = world.claims.get(&ObjectRef::new(&node.name_any()));
     let Some(claim) = claim.filter(|claim| claim::uid(claim) == uid) else {
         return orphan(&world, &node, uid, now).await;
@@ -55,6 +56,9 @@ pub(super) async fn look(node: Arc<Node>, world: Arc<World>) -> Result<Action, E
     let rules = world.rules_of(&claim);
     let fate = world.fate_of(&claim, &rules);
     let silence = silence(&claim, fate, now);
+    if is_kind {
+        return real(&world, &node, uid, silence, fate).await;
+    }
     if silence == Some(Duration::ZERO) {
         return silent(&world, &node, fate).await;
     }
@@ -129,14 +133,38 @@ async fn silent(world: &World, node: &Node, fate: Fate) -> Result<Action, Error>
     heart::stop(&world.heart, &name);
     let noticed = ready_condition(node).is_some_and(|c| c.status == "Unknown");
     let leaving = node.metadata.deletion_timestamp.is_some();
-    // a crash leaves the machine where it is
-    let gone = fate.disappear.is_some_and(|after| fate.crash.is_none_or(|crash| after <= crash));
-    if gone && noticed && !leaving {
+    if takes_the_machine(fate) && noticed && !leaving {
         warn!(node = name, "the instance has disappeared, its node is deleted");
         give_up(world, node).await?;
         machine::delete(world, node).await?;
     }
     Ok(Action::await_change())
+}
+
+/// Whether the machine is gone once its kubelet is silent. A crash leaves it where it is.
+fn takes_the_machine(fate: Fate) -> bool {
+    fate.disappear.is_some_and(|after| fate.crash.is_none_or(|crash| after <= crash))
+}
+
+/// A node with a real kubelet. What a fault asks for is done to its container; and if that is gone, by whomever, the node is
+/// deleted once Kubernetes has noticed the silence.
+async fn real(
+    world: &World,
+    node: &Node,
+    uid: &str,
+    silence: Option<Duration>,
+    fate: Fate,
+) -> Result<Action, Error> {
+    if silence == Some(Duration::ZERO) {
+        kind::strike(world, uid, takes_the_machine(fate)).await?;
+    }
+    let noticed = ready_condition(node).is_some_and(|c| c.status == "Unknown");
+    if noticed && node.metadata.deletion_timestamp.is_none() && !kind::runs(world, uid).await? {
+        warn!(node = node.name_any(), "the container is gone, its node is deleted");
+        give_up(world, node).await?;
+        machine::delete(world, node).await?;
+    }
+    Ok(silence.filter(|wait| !wait.is_zero()).map_or_else(Action::await_change, Action::requeue))
 }
 
 /// Says that the node will not come back, so that its pods don't have to be drained.
@@ -168,7 +196,9 @@ async fn give_up(world: &World, node: &Node) -> Result<(), Error> {
 /// Until then it lives.
 async fn orphan(world: &World, node: &Node, uid: &str, now: Timestamp) -> Result<Action, Error> {
     let node_uid = node.uid().unwrap_or_default();
-    live(world, node, true, now).await?;
+    if !kind::is_kind_node(node) {
+        live(world, node, true, now).await?;
+    }
     let since = lock(&world.fleet).orphans.get(&node_uid).copied();
     if let Some(since) = since
         && let Some(wait) = remaining(ORPHANED_FOR, None, since, now)
