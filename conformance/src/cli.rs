@@ -70,6 +70,9 @@ pub enum Command {
 /// Where reports go unless told otherwise.
 pub const DEFAULT_OUT: &str = "target/bufconf";
 
+/// Name of a cluster unless told otherwise.
+pub const DEFAULT_NAME: &str = "default";
+
 /// What has a schema.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum SchemaKind {
@@ -86,6 +89,8 @@ pub enum SchemaKind {
 pub enum ClusterKind {
     /// etcd and the Kubernetes servers as processes on loopback, hollow nodes
     Embedded,
+    /// A kind cluster: nodes are containers with real kubelets
+    Kind,
     /// Any kubeconfig of a cluster that is marked disposable
     Existing,
 }
@@ -119,10 +124,13 @@ pub struct RunArgs {
     /// The existing cluster may be wrecked, though nothing in it says so
     #[arg(long)]
     pub disposable: bool,
-    /// Kubernetes minor of the embedded cluster
+    /// Kubernetes minor of the embedded or kind cluster
     #[arg(long, default_value = test_cluster::binaries::DEFAULT_MINOR)]
     pub kubernetes: String,
-    /// Control planes side by side; by the machine's cores and memory when absent
+    /// Node image of kind; the one that ci/kind-node/build has made, else the published one when absent
+    #[arg(long, env = "BUFCONF_KIND_IMAGE", value_name = "IMAGE")]
+    pub kind_image: Option<String>,
+    /// Control planes side by side; by the machine's cores and memory when absent, one of kind
     #[arg(long)]
     pub planes: Option<usize>,
     /// Scenarios at once
@@ -223,7 +231,7 @@ Example:
   kubectl get cb -A")]
     Up {
         /// Name of the cluster
-        #[arg(long, default_value = "default")]
+        #[arg(long, default_value = DEFAULT_NAME)]
         name: String,
         /// Also start the processes of this implementation: `reference`, or the path of an implementation file
         #[arg(long, value_name = "IMPLEMENTATION")]
@@ -231,12 +239,18 @@ Example:
         /// Kubernetes minor
         #[arg(long, default_value = test_cluster::binaries::DEFAULT_MINOR)]
         kubernetes: String,
+        /// `kind` makes a kind cluster of that name, or adopts the one that is there and leaves it in the end
+        #[arg(long, value_enum, default_value = "embedded", env = "BUFCONF_CLUSTER")]
+        cluster: ClusterKind,
+        /// Node image of kind; the one that ci/kind-node/build has made, else the published one when absent
+        #[arg(long, env = "BUFCONF_KIND_IMAGE", value_name = "IMAGE")]
+        kind_image: Option<String>,
     },
     /// Stop a cluster and remove all of it
     #[command(after_help = "Example:\n  bufconf cluster down")]
     Down {
         /// Name of the cluster
-        #[arg(long, default_value = "default")]
+        #[arg(long, default_value = DEFAULT_NAME)]
         name: String,
     },
     /// Show the clusters and their processes

@@ -4,18 +4,39 @@ use std::path::Path;
 
 use anyhow::Context;
 use test_cluster::{
+    KindConfig,
     binaries::Sources,
     clusters::{self, State},
     control::{self, Request},
     supervisor::{self, Outcome},
 };
 
-use crate::{cli::ClusterCommand, failure::Failure, run, run_dir::RunDir, session, subject::Subject};
+use crate::{
+    cli::{ClusterCommand, ClusterKind, DEFAULT_NAME},
+    failure::Failure,
+    run,
+    run_dir::RunDir,
+    session,
+    subject::Subject,
+};
 
 /// Starts, stops or shows clusters.
 pub fn execute(command: ClusterCommand) -> Result<(), Failure> {
     match command {
-        ClusterCommand::Up { name, with, kubernetes } => up(&name, with.as_deref(), &kubernetes),
+        ClusterCommand::Up { name, with, kubernetes, cluster, kind_image } => {
+            let kind = match cluster {
+                ClusterKind::Embedded => None,
+                ClusterKind::Kind => {
+                    // `default` is ours to say; among people's kind clusters it would say nothing
+                    let name = if name == DEFAULT_NAME { "bufconf" } else { &name };
+                    Some(KindConfig { name: name.to_owned(), image: kind_image })
+                }
+                ClusterKind::Existing => {
+                    return Err(Failure::usage(anyhow::anyhow!("an existing cluster is up already")));
+                }
+            };
+            up(&name, with.as_deref(), &kubernetes, kind)
+        }
         ClusterCommand::Down { name } => {
             if clusters::stop(&clusters::default_root()?, &name)? {
                 eprintln!("cluster {name} is gone");
@@ -29,14 +50,14 @@ pub fn execute(command: ClusterCommand) -> Result<(), Failure> {
     }
 }
 
-fn up(name: &str, with: Option<&str>, kubernetes: &str) -> Result<(), Failure> {
+fn up(name: &str, with: Option<&str>, kubernetes: &str, kind: Option<KindConfig>) -> Result<(), Failure> {
     let root = clusters::default_root()?;
     let program = session::program()?;
     let subject = with.map(|name| Subject::load(name, None)).transpose()?;
     if let Some(subject) = &subject {
         subject.prepare()?;
     }
-    let config = match &subject {
+    let mut config = match &subject {
         Some(subject) => subject.serve_config(
             &program,
             kubernetes,
@@ -45,6 +66,7 @@ fn up(name: &str, with: Option<&str>, kubernetes: &str) -> Result<(), Failure> {
         )?,
         None => test_cluster::ServeConfig { kubernetes: kubernetes.to_owned(), ..Default::default() },
     };
+    config.kind = kind;
     clusters::sweep(&root)?;
     let say = |line: &str| eprintln!("{line}");
     let running = clusters::start(&root, name, &config, &program, &Sources::from_env()?, &say)?;

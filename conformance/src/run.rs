@@ -110,7 +110,7 @@ pub async fn execute(args: RunArgs) -> Result<u8, Failure> {
     let catalogue = catalogue::load(args.scenarios_dir.as_deref())?;
     let implementation = match (&args.implementation, args.cluster) {
         (Some(name), _) => name.as_str(),
-        (None, ClusterKind::Embedded) => "reference",
+        (None, ClusterKind::Embedded | ClusterKind::Kind) => "reference",
         // Somebody else's autoscaler must not be judged under the reference's name.
         (None, ClusterKind::Existing) => {
             let error = anyhow!(
@@ -130,7 +130,9 @@ pub async fn execute(args: RunArgs) -> Result<u8, Failure> {
         args.kubeconfig.clone(),
         args.disposable,
         program,
+        args.kind_image.clone(),
     )?;
+    let subject = subject.with_most_nodes(ground.most_nodes());
     let waits = waits(ground.kind(), &subject.implementation, args.time_factor, &args.waits)?;
     let run: Vec<&Scenario> = selected
         .iter()
@@ -259,12 +261,14 @@ pub fn report_of_entries(dir: &RunDir) -> Result<()> {
     let request: Request = serde_json::from_str(&fs::read_to_string(dir.request())?)?;
     let told = |failure: Failure| failure.error;
     let catalogue = request.catalogue().map_err(told)?;
-    let subject = Subject::load(&request.implementation, Some(&catalogue)).map_err(told)?;
-    let implementation = &subject.implementation;
     let kind = match request.cluster.as_str() {
         "existing" => conformance_engine::waits::ClusterKind::Existing,
+        "kind" => conformance_engine::waits::ClusterKind::Kind,
         _ => conformance_engine::waits::ClusterKind::Embedded,
     };
+    let subject = Subject::load(&request.implementation, Some(&catalogue)).map_err(told)?;
+    let subject = subject.with_most_nodes(session::most_nodes(kind));
+    let implementation = &subject.implementation;
     let waits = waits(kind, implementation, request.time_factor, &request.wait_overrides).map_err(told)?;
     let report =
         report(&request, &catalogue, implementation, &waits, dir, Vec::new(), Vec::new()).map_err(told)?;
@@ -368,7 +372,7 @@ pub async fn test_request(
 ) -> Result<Request, Failure> {
     let kubernetes = match &session.ground {
         // No plane is started only to be asked.
-        Ground::Embedded { kubernetes, .. } => {
+        Ground::Embedded { kubernetes, .. } | Ground::Kind { kubernetes, .. } => {
             format!("v{}", test_cluster::binaries::release(kubernetes)?.kubernetes)
         }
         Ground::Existing { .. } => session.kubernetes_version(&|_| {}).await?,

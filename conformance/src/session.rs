@@ -15,6 +15,7 @@ use conformance_report::{
 use jiff::Timestamp;
 use kube::Client;
 use test_cluster::{
+    KindConfig,
     binaries::Sources,
     clusters::{self, Running},
     existing::{self, Consent},
@@ -37,6 +38,17 @@ pub enum Ground {
         /// This program: supervisor, cloud and controller.
         program: PathBuf,
     },
+    /// Kind clusters of our own.
+    Kind {
+        /// Kubernetes minor.
+        kubernetes: String,
+        /// Clusters side by side.
+        planes: NonZeroUsize,
+        /// This program: supervisor, cloud and controller.
+        program: PathBuf,
+        /// Node image; the one that fits when absent.
+        image: Option<String>,
+    },
     /// One cluster that somebody else made.
     Existing {
         /// Its kubeconfig; by the environment when absent.
@@ -52,6 +64,7 @@ impl Ground {
     pub fn kind(&self) -> ClusterKind {
         match self {
             Self::Embedded { .. } => ClusterKind::Embedded,
+            Self::Kind { .. } => ClusterKind::Kind,
             Self::Existing { .. } => ClusterKind::Existing,
         }
     }
@@ -60,7 +73,7 @@ impl Ground {
     #[must_use]
     pub fn planes(&self) -> NonZeroUsize {
         match self {
-            Self::Embedded { planes, .. } => *planes,
+            Self::Embedded { planes, .. } | Self::Kind { planes, .. } => *planes,
             Self::Existing { .. } => NonZeroUsize::MIN,
         }
     }
@@ -70,9 +83,22 @@ impl Ground {
     pub fn name(&self) -> &'static str {
         match self {
             Self::Embedded { .. } => "embedded",
+            Self::Kind { .. } => "kind",
             Self::Existing { .. } => "existing",
         }
     }
+
+    /// The most nodes that there can be, where the machine sets a limit.
+    #[must_use]
+    pub fn most_nodes(&self) -> Option<u32> {
+        most_nodes(self.kind())
+    }
+}
+
+/// The most nodes that there can be on a kind of cluster, where the machine sets a limit.
+#[must_use]
+pub fn most_nodes(kind: ClusterKind) -> Option<u32> {
+    (kind == ClusterKind::Kind).then(test_cluster::kind::most_nodes)
 }
 
 /// What the user asked for, as far as each process of a run must know it.
@@ -118,16 +144,26 @@ impl Session {
         kubeconfig: Option<PathBuf>,
         disposable: bool,
         program: PathBuf,
+        kind_image: Option<String>,
     ) -> Result<Ground, Failure> {
+        let planes = planes.map(|count| {
+            NonZeroUsize::new(count).ok_or_else(|| Failure::usage(anyhow!("--planes must be at least 1")))
+        });
+        let planes = planes.transpose()?;
         Ok(match cluster {
             cli::ClusterKind::Embedded => {
                 test_cluster::binaries::release(kubernetes)?;
-                let planes = match planes {
-                    None => lease::slots(),
-                    Some(count) => NonZeroUsize::new(count)
-                        .ok_or_else(|| Failure::usage(anyhow!("--planes must be at least 1")))?,
-                };
+                let planes = planes.unwrap_or_else(lease::slots);
                 Ground::Embedded { kubernetes: kubernetes.to_owned(), planes, program }
+            }
+            cli::ClusterKind::Kind => {
+                test_cluster::binaries::release(kubernetes)?;
+                Ground::Kind {
+                    kubernetes: kubernetes.to_owned(),
+                    planes: planes.unwrap_or(NonZeroUsize::MIN),
+                    program,
+                    image: kind_image,
+                }
             }
             cli::ClusterKind::Existing => Ground::Existing {
                 kubeconfig,
@@ -205,7 +241,7 @@ impl Session {
 
     /// What the run has left on an existing cluster, after it had time to go. Planes of our own go as a whole.
     pub async fn leaks(&self) -> Result<Vec<Leak>, Failure> {
-        if matches!(self.ground, Ground::Embedded { .. }) {
+        if !matches!(self.ground, Ground::Existing { .. }) {
             return Ok(Vec::new());
         }
         let plane = self.plane("existing", Settings::default(), &|_| {}).await?;
@@ -238,9 +274,13 @@ impl Session {
                 preflight(&client).await?;
                 Ok(Plane { client, kubeconfig: kubeconfig.clone(), running: None })
             }
-            Ground::Embedded { kubernetes, program, .. } => {
-                let config =
+            Ground::Embedded { kubernetes, program, .. } | Ground::Kind { kubernetes, program, .. } => {
+                let mut config =
                     self.subject.serve_config(program, kubernetes, settings, Some(owner::owner_pid()))?;
+                if let Ground::Kind { image, .. } = &self.ground {
+                    let name = format!("bufconf-{}-{name}", self.run_id());
+                    config.kind = Some(KindConfig { name, image: image.clone() });
+                }
                 let sources = Sources::from_env()?;
                 let root = self.dir.planes();
                 // Blocks for seconds; the scenarios that run meanwhile have other threads.

@@ -62,6 +62,15 @@ impl Subject {
         Ok(subject)
     }
 
+    /// Limits the nodes of its pools to what a machine bears.
+    #[must_use]
+    pub fn with_most_nodes(mut self, most: Option<u32>) -> Self {
+        for pool in &mut self.implementation.pools {
+            pool.max_nodes = most.map_or(pool.max_nodes, |most| pool.max_nodes.min(most));
+        }
+        self
+    }
+
     fn resolve(&self, text: &str) -> String {
         text.replace("${DIR}", &self.folder.display().to_string())
             .replace("${CACHE}", &self.cache.display().to_string())

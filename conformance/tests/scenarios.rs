@@ -32,8 +32,10 @@ fn main() -> Result<ExitCode> {
     let arguments = Arguments::from_args();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scenarios");
     let catalogue = catalogue::load_folder(&root).map_err(error)?;
+    let ground = ground()?;
     let subject = Subject::load(IMPLEMENTATION, Some(&catalogue)).map_err(error)?;
-    let kind = ground()?.kind();
+    let subject = subject.with_most_nodes(ground.most_nodes());
+    let kind = ground.kind();
     let trials = catalogue
         .scenarios()
         .iter()
@@ -59,7 +61,8 @@ fn ground() -> Result<Ground> {
         ClusterKind::from_str(&cluster, false).map_err(|error| anyhow!("BUFCONF_CLUSTER: {error}"))?;
     let kubeconfig = std::env::var_os("KUBECONFIG").map(Into::into);
     let program = env!("CARGO_BIN_EXE_bufconf").into();
-    Session::ground(cluster, binaries::DEFAULT_MINOR, None, kubeconfig, false, program).map_err(error)
+    let image = std::env::var("BUFCONF_KIND_IMAGE").ok();
+    Session::ground(cluster, binaries::DEFAULT_MINOR, None, kubeconfig, false, program, image).map_err(error)
 }
 
 fn test(scenario: &Scenario) -> Result<()> {
@@ -76,8 +79,9 @@ fn test(scenario: &Scenario) -> Result<()> {
 }
 
 async fn results(scenario: &Scenario) -> Result<Vec<ScenarioResult>> {
-    let subject = Subject::load(IMPLEMENTATION, None).map_err(error)?;
     let ground = ground()?;
+    let subject = Subject::load(IMPLEMENTATION, None).map_err(error)?;
+    let subject = subject.with_most_nodes(ground.most_nodes());
     let waits = Waits::new(ground.kind(), subject.implementation.dialect);
     let session = Session::join(ground, subject, waits).map_err(error)?;
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize()?;

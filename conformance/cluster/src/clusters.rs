@@ -16,11 +16,11 @@ use rustix::{fs::FlockOperation, process::Signal};
 
 use crate::{
     Error, ServeConfig,
-    binaries::{Progress, Sources, prepare},
-    config::Job,
+    binaries::{Progress, Sources, prepare, release},
+    config::{Ground, Job},
     control::{self, ChildState, Request},
     files::{self, Lock, home_dir, private_dir, publish_first, read_json, tail},
-    process,
+    kind, process,
     supervisor::{GONE, Ready, discard},
 };
 
@@ -159,8 +159,14 @@ pub fn start(
                 let path = dir.join("config.json");
                 let Some(job) = &job else {
                     sweep(root)?;
-                    let binaries = prepare(&config.kubernetes, sources, progress)?;
-                    job = Some(files::to_json(&path, &Job { binaries, cluster: config.clone() })?);
+                    let ground = match &config.kind {
+                        None => Ground::Servers(prepare(&config.kubernetes, sources, progress)?),
+                        Some(kind) => {
+                            let version = release(&config.kubernetes)?.kubernetes;
+                            Ground::Kind(kind.clone(), kind::tools(kind, version, &sources.cache)?)
+                        }
+                    };
+                    job = Some(files::to_json(&path, &Job { ground, cluster: config.clone() })?);
                     // The clock starts now: that may have taken minutes.
                     deadline = Instant::now() + START_PATIENCE;
                     continue;

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     Error,
     binaries::{Binaries, DEFAULT_MINOR},
+    kind::{KindConfig, Tools},
     plane::STOP_ORDER,
 };
 
@@ -19,6 +20,8 @@ use crate::{
 pub struct ServeConfig {
     /// The Kubernetes minor: "1.36".
     pub kubernetes: String,
+    /// A kind cluster in place of servers of our own.
+    pub kind: Option<KindConfig>,
     /// CRD manifests as YAML, one or several documents each, installed before the cluster counts as ready.
     pub crds: Vec<String>,
     /// The subject's processes, started in this order once the control plane is ready.
@@ -33,6 +36,7 @@ impl Default for ServeConfig {
     fn default() -> Self {
         Self {
             kubernetes: DEFAULT_MINOR.to_owned(),
+            kind: None,
             crds: Vec::new(),
             children: Vec::new(),
             owner: None,
@@ -66,8 +70,18 @@ impl ServeConfig {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Job {
-    pub(crate) binaries: Binaries,
+    pub(crate) ground: Ground,
     pub(crate) cluster: ServeConfig,
+}
+
+/// What the plane is made of.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum Ground {
+    /// Servers of our own.
+    Servers(Binaries),
+    /// A kind cluster.
+    Kind(KindConfig, Tools),
 }
 
 /// A process of the subject: its controller, its cloud.

@@ -48,6 +48,17 @@ pub enum Error {
         /// What was tried and how each attempt ended.
         tried: String,
     },
+    /// A kind cluster can't be had.
+    #[error("{what}: {why}")]
+    Kind {
+        /// What was tried, or is missing.
+        what: String,
+        /// Why it failed, or what to do.
+        why: String,
+    },
+    /// The API server of a cluster that is up refused something.
+    #[error("preparing the cluster")]
+    Api(#[from] Box<kube::Error>),
     /// Certificates could not be made.
     #[error("making certificates")]
     Certificates(#[from] rcgen::Error),

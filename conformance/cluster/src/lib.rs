@@ -22,6 +22,7 @@ pub mod control;
 mod error;
 pub mod existing;
 mod files;
+pub mod kind;
 pub mod lease;
 pub mod owner;
 mod pki;
@@ -34,3 +35,4 @@ pub mod supervisor;
 
 pub use config::{ChildConfig, ServeConfig};
 pub use error::Error;
+pub use kind::KindConfig;

@@ -103,15 +103,26 @@ pub(crate) async fn whole(plane: &Plane, crds: &[DynamicObject]) -> Result<(), E
         config.root_cert = Some(vec![plane.ca_der.clone()]);
         healthy(name, &buffer_client::client(config)?, "/healthz").await?;
     }
-    // Pods are refused before it is there.
+    account(&client).await?;
+    aged(&client, crds).await
+}
+
+/// Prepares a cluster that is up: installs the CRDs and waits until pods and custom resources can be made without delay.
+pub(crate) async fn cluster(client: &Client, crds: &[DynamicObject]) -> Result<(), Error> {
+    install(client, crds).await?;
+    account(client).await?;
+    aged(client, crds).await
+}
+
+/// Waits for the default service account. Pods are refused before it is there.
+async fn account(client: &Client) -> Result<(), Error> {
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), "default");
     until("the default service account", async || match accounts.get_opt("default").await {
         Ok(Some(_)) => Ok(()),
         Ok(None) => Err(Miss::Yet("it does not exist".to_owned())),
         Err(error) => Err(Miss::from_kube(&error, &[])),
     })
-    .await?;
-    aged(&client, crds).await
+    .await
 }
 
 fn url(plane: &Plane, server: &str) -> Result<http::Uri, Error> {

@@ -38,10 +38,12 @@ use tokio::{
 
 use crate::{
     ChildConfig, Error,
+    binaries::Binaries,
     child::{Death, Fleet},
-    config::{Job, Values},
+    config::{Ground, Job, Values},
     control::{Answer, Request, socket},
     files::{Lock, publish, publish_json, read_json, remove_dir, tail},
+    kind,
     plane::{Plane, STOP_ORDER},
     ports, process, ready,
 };
@@ -125,8 +127,10 @@ fn lock(dir: &Path) -> Result<Option<Lock>, Error> {
     }
 }
 
-/// Removes a cluster's folder whose lock is held: out of the way first, so that the name is free at once.
+/// Removes a cluster's folder whose lock is held, and what of it is not in the folder. The folder is moved out of the way
+/// first, so that the name is free at once.
 pub(crate) fn discard(dir: &Path) -> Result<(), Error> {
+    kind::delete(dir)?;
     let name = dir.file_name().unwrap_or_default().to_string_lossy();
     let gone = dir.with_file_name(format!("{GONE}{name}-{}", std::process::id()));
     match std::fs::rename(dir, &gone) {
@@ -225,16 +229,25 @@ async fn work(dir: &Path, job: &Job, fleet: &mut Fleet) -> Result<(), Error> {
     let crds = ready::manifests(&job.cluster.crds)?;
     let mut took = BTreeMap::new();
     let mut lap = Lap(Instant::now());
-    let plane = start_plane(dir, job, &crds, fleet).await?;
+    let (kubeconfig, servers) = match &job.ground {
+        Ground::Servers(binaries) => {
+            let plane = start_plane(dir, binaries, &crds, fleet).await?;
+            (plane.kubeconfig, plane.ports)
+        }
+        Ground::Kind(config, tools) => (kind::up(dir, config, tools, &crds).await?, BTreeMap::new()),
+    };
     took.insert("plane".to_owned(), lap.next());
 
     let children = &job.cluster.children;
     let names: BTreeSet<&str> = children.iter().flat_map(ChildConfig::port_names).collect();
     let mut ports: BTreeMap<String, u16> =
         names.iter().map(ToString::to_string).zip(ports::free(names.len())?).collect();
-    let kubeconfig = plane.kubeconfig.display().to_string();
+    let path = kubeconfig.display().to_string();
     for child in children {
-        let child = child.resolve(&Values { kubeconfig: &kubeconfig, ports: &ports });
+        let mut child = child.resolve(&Values { kubeconfig: &path, ports: &ports });
+        if let Ground::Kind(config, _) = &job.ground {
+            child.env.extend(kind::variables(dir, config));
+        }
         fleet.start(child.clone())?;
         healthy(fleet, &child).await?;
         took.insert(child.name, lap.next());
@@ -242,9 +255,9 @@ async fn work(dir: &Path, job: &Job, fleet: &mut Fleet) -> Result<(), Error> {
 
     let (_folder, path) = socket(dir)?;
     let listener = UnixListener::bind(path).map_err(Error::io("listening on", dir.join("control")))?;
-    ports.extend(plane.ports);
+    ports.extend(servers);
     let ready = Ready {
-        kubeconfig: plane.kubeconfig,
+        kubeconfig,
         supervisor: std::process::id(),
         pids: fleet.states().into_iter().map(|(name, state)| (name, state.pid)).collect(),
         ports,
@@ -267,13 +280,13 @@ impl Lap {
 
 async fn start_plane(
     dir: &Path,
-    job: &Job,
+    binaries: &Binaries,
     crds: &[DynamicObject],
     fleet: &mut Fleet,
 ) -> Result<Plane, Error> {
     let mut attempt = 1;
     loop {
-        let plane = Plane::create(dir, &job.binaries)?;
+        let plane = Plane::create(dir, binaries)?;
         let error = match start_servers(&plane, crds, fleet).await {
             Ok(()) => return Ok(plane),
             Err(error) => error,

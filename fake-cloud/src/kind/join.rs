@@ -55,9 +55,8 @@ impl Size {
             },
             "kubeReserved": {},
             // of a host that is shared nothing can be promised, and nobody is evicted for it
-            "evictionHard": {
-                "memory.available": "0", "nodefs.available": "0%", "nodefs.inodesFree": "0%", "imagefs.available": "0%",
-            },
+            // (a threshold of memory that is not named is none, and zero is refused)
+            "evictionHard": {"nodefs.available": "0%", "nodefs.inodesFree": "0%", "imagefs.available": "0%"},
         })
         .to_string()
     }

@@ -30,7 +30,7 @@ use crate::{
 };
 
 /// Image of pods whose template names none.
-const IMAGE: &str = "registry.k8s.io/pause:3.10";
+const IMAGE: &str = "registry.k8s.io/pause:3.10.2";
 /// Most pods of a probe: a subject can put any number into a status.
 const MOST: u64 = 2_000;
 /// Requests in flight.
