@@ -198,7 +198,7 @@ pub async fn execute(args: RunArgs) -> Result<u8, Failure> {
     output::write(&report, &args.out).map_err(Failure::environment)?;
     output::print(&report, &args.out).map_err(Failure::environment)?;
     let code = report.exit_code;
-    if args.cluster == ClusterKind::Embedded {
+    if args.cluster != ClusterKind::Existing {
         tokio::task::block_in_place(|| session.stop_planes())?;
     }
     session.dir.leave(|_| Ok(())).map_err(Failure::environment)?;

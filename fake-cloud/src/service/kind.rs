@@ -7,16 +7,16 @@ use buffer_client::chain;
 use jiff::Timestamp;
 use k8s_openapi::{
     ByteString,
-    api::core::v1::{Node, Secret},
+    api::core::v1::{Node, Pod, Secret},
 };
 use kube::{
     Api, ResourceExt,
-    api::{DeleteParams, ObjectMeta, Patch, PostParams},
+    api::{DeleteParams, ListParams, ObjectMeta, Patch, PostParams},
     runtime::reflector::ObjectRef,
 };
 use serde_json::json;
 use tokio::sync::{Mutex, Semaphore};
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::{World, claims, lock, machine, patched};
 use crate::{
@@ -40,6 +40,8 @@ const LOOK: Duration = Duration::from_millis(200);
 const SWEEP: Duration = Duration::from_secs(30);
 /// How long a claim must be away before its container is removed.
 const ORPHANED_FOR: Duration = Duration::from_secs(10);
+/// How long the kubelet of a machine that is taken away may take to tell the end of its pods.
+const LAST_WORDS: Duration = Duration::from_secs(10);
 /// How many lines of a failed join the claim tells.
 const TOLD: usize = 5;
 /// The longest wait between two attempts to join.
@@ -312,10 +314,43 @@ impl Kind {
     }
 }
 
-/// Takes all containers of a claim away.
-pub(super) async fn stop(world: &World, uid: &str) -> Result<(), Error> {
+/// Takes all containers of a claim away, once the kubelet has told the end of its last pods: a machine takes a while to shut
+/// down.
+pub(super) async fn stop(world: &World, claim: &NodeClaim) -> Result<(), Error> {
+    let machines = machines(world, claim::uid(claim)).await?;
+    if machines.iter().any(|machine| machine.running)
+        && tokio::time::timeout(LAST_WORDS, ended(world, claim::name(claim))).await.is_err()
+    {
+        warn!(claim = claim::name(claim), "its kubelet does not end its pods, it is not waited for");
+    }
+    remove(world, machines).await
+}
+
+/// The containers of a claim.
+async fn machines(world: &World, uid: &str) -> Result<Vec<Machine>, Error> {
+    match &world.kind {
+        Some(kind) => Ok(kind.machines(Some(uid)).await?),
+        None => Ok(Vec::new()),
+    }
+}
+
+/// Waits until no pod that is being deleted is left on a node.
+async fn ended(world: &World, node: &str) {
+    let pods: Api<Pod> = Api::all(world.client.clone());
+    let there = ListParams::default().fields(&format!("spec.nodeName={node}"));
+    loop {
+        match pods.list(&there).await {
+            Ok(pods) if pods.iter().all(|pod| pod.metadata.deletion_timestamp.is_none()) => return,
+            Ok(_) => {}
+            Err(error) => debug!(node, error = chain(&error), "its pods can't be listed"),
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+async fn remove(world: &World, machines: Vec<Machine>) -> Result<(), Error> {
     let Some(kind) = &world.kind else { return Ok(()) };
-    for machine in kind.machines(Some(uid)).await? {
+    for machine in machines {
         kind.docker().await?.remove(&machine.name).await?;
         info!(container = machine.name, "removed");
     }
@@ -324,11 +359,12 @@ pub(super) async fn stop(world: &World, uid: &str) -> Result<(), Error> {
 
 /// Freezes, or removes, the machine of a claim: what a fault of its class asks for.
 pub(super) async fn strike(world: &World, uid: &str, gone: bool) -> Result<(), Error> {
+    let machines = machines(world, uid).await?;
     if gone {
-        return stop(world, uid).await;
+        return remove(world, machines).await;
     }
     let Some(kind) = &world.kind else { return Ok(()) };
-    for machine in kind.machines(Some(uid)).await?.into_iter().filter(|machine| machine.running) {
+    for machine in machines.into_iter().filter(|machine| machine.running) {
         kind.docker().await?.pause(&machine.name).await?;
     }
     Ok(())
@@ -336,8 +372,7 @@ pub(super) async fn strike(world: &World, uid: &str, gone: bool) -> Result<(), E
 
 /// Whether the machine of a claim is there and runs.
 pub(super) async fn runs(world: &World, uid: &str) -> Result<bool, Error> {
-    let Some(kind) = &world.kind else { return Ok(false) };
-    Ok(kind.machines(Some(uid)).await?.iter().any(|machine| machine.running))
+    Ok(machines(world, uid).await?.iter().any(|machine| machine.running))
 }
 
 /// Removes containers whose claim is gone: what a cloud that was killed has left behind. Two live reads, ten seconds apart,

@@ -62,7 +62,7 @@ pub(super) async fn start(world: &World, claim: &NodeClaim, ready: bool) -> Resu
 pub(super) async fn stop(world: &World, claim: &NodeClaim) -> Result<bool, Error> {
     let (name, uid) = (claim::name(claim), claim::uid(claim));
     if kind::is_kind(world, claim) {
-        kind::stop(world, uid).await?;
+        kind::stop(world, claim).await?;
     }
     {
         let mut fleet = lock(&world.fleet);
