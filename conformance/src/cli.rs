@@ -36,6 +36,19 @@ pub enum Command {
         #[arg(required = true)]
         paths: Vec<PathBuf>,
     },
+    /// Look for what would keep a run from working on this machine, and name the fix
+    #[command(after_help = "Example:\n  bufconf doctor --cluster kind")]
+    Doctor {
+        /// Where a run is meant to be
+        #[arg(long, value_enum, default_value = "embedded", env = "BUFCONF_CLUSTER")]
+        cluster: ClusterKind,
+        /// Kubernetes minor
+        #[arg(long, default_value = test_cluster::binaries::DEFAULT_MINOR)]
+        kubernetes: String,
+        /// Node image of kind
+        #[arg(long, env = "BUFCONF_KIND_IMAGE", value_name = "IMAGE")]
+        kind_image: Option<String>,
+    },
     /// Read, check, join and compare reports
     #[command(subcommand)]
     Report(ReportCommand),

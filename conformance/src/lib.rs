@@ -13,11 +13,13 @@
 //! | [`output`] | what a run shows and writes |
 //! | [`signals`] | what ends a run early |
 //! | [`cluster`] | `bufconf cluster …` |
+//! | [`doctor`] | `bufconf doctor` |
 //! | [`failure`] | errors and their exit codes |
 
 pub mod catalogue;
 pub mod cli;
 pub mod cluster;
+pub mod doctor;
 pub mod failure;
 pub mod list;
 pub mod output;

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use bufconf::{
     cli::{Cli, Command},
-    cluster,
+    cluster, doctor,
     failure::Failure,
     list, report, run, signals,
 };
@@ -43,6 +43,9 @@ fn execute(cli: Cli) -> Result<u8, Failure> {
         Command::List(args) => list::list(&args).map(|()| 0),
         Command::Lint { paths } => list::lint(&paths).map(|()| 0),
         Command::Schema { kind } => list::schema(kind).map(|()| 0),
+        Command::Doctor { cluster, kubernetes, kind_image } => {
+            doctor::execute(cluster, &kubernetes, kind_image.as_deref())
+        }
         Command::Report(command) => report::execute(command),
         Command::Cluster(command) => cluster::execute(command).map(|()| 0),
         Command::Controller(_) | Command::Cloud(_) | Command::ExecShim { .. } => Ok(0),

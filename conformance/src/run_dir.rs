@@ -93,7 +93,7 @@ impl RunDir {
 }
 
 /// Where runs live: beside the clusters that people start by name.
-fn root() -> Result<PathBuf> {
+pub fn root() -> Result<PathBuf> {
     Ok(clusters::default_root()?.with_file_name("runs"))
 }
 
@@ -105,7 +105,11 @@ fn sweep(root: &Path, but: &str) -> Result<()> {
             continue;
         }
         if let Some(_lock) = locked(&path, FlockOperation::NonBlockingLockExclusive)? {
-            clusters::sweep(&path.join("planes"))?;
+            if let Err(error) = clusters::sweep(&path.join("planes")) {
+                // a kind cluster, and Docker is away: what is left is not in this run's way
+                tracing::warn!(path = %path.display(), error = buffer_client::chain(&error), "can't be removed");
+                continue;
+            }
             fs::remove_dir_all(&path).with_context(|| format!("removing {}", path.display()))?;
         }
     }

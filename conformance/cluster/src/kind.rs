@@ -4,8 +4,10 @@
 //! there already is adopted: used, and left where it is.
 
 use std::{
-    collections::BTreeMap,
-    env, fs,
+    collections::{BTreeMap, BTreeSet},
+    env,
+    fmt::Write as _,
+    fs,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
@@ -89,6 +91,40 @@ fn image(name: &str) -> Option<bool> {
     Some(!label.trim().is_empty() && label.trim() != "<no value>")
 }
 
+/// Whether Docker has an image.
+#[must_use]
+pub fn has_image(name: &str) -> bool {
+    image(name).is_some()
+}
+
+/// The names of all kind clusters on this machine; none where `kind` or Docker is missing.
+#[must_use]
+pub fn clusters(cache: &Path) -> Vec<String> {
+    let Some(program) = program(cache) else { return Vec::new() };
+    let listed = ask(&program.display().to_string(), &["get", "clusters"]).unwrap_or_default();
+    listed.lines().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty()).collect()
+}
+
+/// The names of the kind clusters that are on record in the folders of planes, anywhere below `roots`.
+pub fn owned(roots: &[PathBuf]) -> Result<BTreeSet<String>, Error> {
+    /// A run's folder holds one of planes, which holds those of the planes.
+    const DEPTH: usize = 3;
+    let mut names = BTreeSet::new();
+    let mut folders: Vec<(PathBuf, usize)> = roots.iter().map(|root| (root.clone(), 0)).collect();
+    while let Some((folder, depth)) = folders.pop() {
+        if let Some(made) = read_json::<Made>(&folder.join(RECORD))? {
+            names.insert(made.name);
+        }
+        // one that is not there, or going, holds no record
+        let Ok(entries) = fs::read_dir(&folder) else { continue };
+        let inner = entries.filter_map(Result::ok).map(|entry| entry.path()).filter(|path| path.is_dir());
+        if depth < DEPTH {
+            folders.extend(inner.map(|path| (path, depth + 1)));
+        }
+    }
+    Ok(names)
+}
+
 /// What a command prints, or why it fails.
 fn ask(program: &str, arguments: &[&str]) -> Result<String, String> {
     let output = Command::new(program).args(arguments).stdin(Stdio::null()).output();
@@ -170,7 +206,9 @@ networking:
             "- |\n  kind: InitConfiguration\n  skipPhases: [preflight, addon/kube-proxy, addon/coredns]\n";
     }
     // the data is thrown away with the cluster; with the defaults of the clients many nodes take many seconds
-    text += &format!(
+    // writing to a String can't fail
+    let _ = write!(
+        text,
         "\
 - |
   kind: ClusterConfiguration
