@@ -7,10 +7,12 @@ CARGO ?= cargo
 BUFCONF = target/release/bufconf
 # the documented scenarios, and those that keep them honest
 DEMO = zero-node-baseline percentage-follows-scale survives-consolidation clean-up refill no-churn gate-off
+# the documented ones
+DEMO_KIND = zero-node-baseline percentage-follows-scale survives-consolidation clean-up
 NEXTEST_PROFILE ?= $(if $(CI),ci,default)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check fmt clippy deny generate conformance clean tools
+.PHONY: help demo demo-kind kind-node test test-kind check fmt clippy deny generate conformance clean tools
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -18,7 +20,16 @@ help: ## what can be made
 demo: $(BUFCONF) ## the documented scenarios on an embedded cluster: a table and target/bufconf/index.html
 	$(BUFCONF) run $(DEMO) --out $(OUT)
 
-conformance: $(BUFCONF) ## the whole suite: CLUSTER=embedded|existing IMPLEMENTATION=reference|FILE
+demo-kind: $(BUFCONF) kind-node ## the same four on a kind cluster: real kubelets, real pods
+	$(BUFCONF) run --cluster kind $(DEMO_KIND) --out $(OUT)
+
+kind-node: ## what kind needs: a Docker daemon, the command kind, a node image (pulled, else built from packages)
+	@ci/kind-node/get
+
+test-kind: kind-node tools ## the scenario tests on a kind cluster, one test a file; what the machine is too small for is ignored
+	BUFCONF_CLUSTER=kind $(CARGO) nextest run --workspace --locked --profile $(NEXTEST_PROFILE) -E 'package(bufconf) & binary(scenarios)'
+
+conformance: $(BUFCONF) ## the whole suite: CLUSTER=embedded|kind|existing IMPLEMENTATION=reference|FILE
 	$(BUFCONF) run --cluster $(CLUSTER) --implementation $(IMPLEMENTATION) --out $(OUT)
 
 # cargo decides whether there is anything to build
