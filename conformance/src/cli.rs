@@ -175,6 +175,9 @@ pub struct ListArgs {
     /// Folder of users' own scenarios
     #[arg(long, value_name = "DIR")]
     pub scenarios_dir: Option<PathBuf>,
+    /// List the requirement rows and the scenarios that judge them
+    #[arg(long, conflicts_with = "scenarios")]
+    pub coverage: bool,
     /// Form of the list
     #[arg(long, value_enum, default_value = "table")]
     pub format: ListFormat,

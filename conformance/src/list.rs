@@ -5,7 +5,10 @@ use std::path::PathBuf;
 use anyhow::anyhow;
 use comfy_table::{Table, presets};
 use conformance_engine::{
-    applicability::Applicability, catalogue::Selection, scenario::Scenario, waits::ClusterKind,
+    applicability::Applicability,
+    catalogue::{Catalogue, Selection},
+    scenario::Scenario,
+    waits::ClusterKind,
 };
 use serde_json::json;
 
@@ -20,6 +23,9 @@ use crate::{
 /// Lists scenarios and whether they apply to an implementation.
 pub fn list(args: &ListArgs) -> Result<(), Failure> {
     let catalogue = catalogue::load(args.scenarios_dir.as_deref())?;
+    if args.coverage {
+        return coverage(&catalogue, args.format);
+    }
     let subject = Subject::load(&args.implementation, Some(&catalogue))?;
     let selection = Selection { scenarios: args.scenarios.clone(), ..Selection::default() };
     let selected = catalogue.select(&selection).map_err(selection_failure)?;
@@ -51,6 +57,36 @@ pub fn list(args: &ListArgs) -> Result<(), Failure> {
                         "cases": scenario.cases.iter().map(|case| &case.name).collect::<Vec<_>>(),
                         "applies": applies,
                     })
+                })
+                .collect();
+            print!("{}", pretty(&list)?);
+        }
+    }
+    Ok(())
+}
+
+/// Lists the rows and the scenarios that judge them.
+fn coverage(catalogue: &Catalogue, format: ListFormat) -> Result<(), Failure> {
+    let rows = catalogue.coverage().into_iter().map(|(row, scenarios)| {
+        let classes: Vec<_> = row.classes.iter().map(ToString::to_string).collect();
+        let names: Vec<_> = scenarios.iter().map(|scenario| scenario.name.clone()).collect();
+        (row, classes, names)
+    });
+    match format {
+        ListFormat::Table => {
+            let mut table = Table::new();
+            table.load_style(presets::NOTHING);
+            table.set_header(["ROW", "JUDGES", "SCENARIOS", "WHAT IT SAYS"]);
+            for (row, classes, names) in rows {
+                let names = if names.is_empty() { "none".to_owned() } else { names.join(" ") };
+                table.add_row([row.id.to_owned(), classes.join(", "), names, row.title.to_owned()]);
+            }
+            println!("{table}");
+        }
+        ListFormat::Json => {
+            let list: Vec<_> = rows
+                .map(|(row, classes, names)| {
+                    json!({"row": row.id, "title": row.title, "judges": classes, "scenarios": names})
                 })
                 .collect();
             print!("{}", pretty(&list)?);

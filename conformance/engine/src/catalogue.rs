@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     diagnostic::Diagnostic,
-    rows::Feature,
+    rows::{Feature, ROWS, Row},
     scenario::{Origin, Scenario, lift::lift, raw::Node},
     words::{did_you_mean, nearest},
 };
@@ -74,6 +74,17 @@ impl Catalogue {
         diagnostics.extend(catalogue.sort());
         diagnostics.sort();
         if diagnostics.is_empty() { Ok(catalogue) } else { Err(diagnostics) }
+    }
+
+    /// Every row and the scenarios with a step that is marked with it, in the order of the rows.
+    #[must_use]
+    pub fn coverage(&self) -> Vec<(&'static Row, Vec<&Scenario>)> {
+        let has = |scenario: &&Scenario, row: &Row| {
+            scenario.outline.iter().flat_map(|step| &step.rows).any(|of_step| of_step.id == row.id)
+        };
+        ROWS.iter()
+            .map(|row| (row, self.scenarios.iter().filter(|scenario| has(scenario, row)).collect()))
+            .collect()
     }
 
     /// Joins the suite's scenarios and a user's own. The hash stays that of `self`.

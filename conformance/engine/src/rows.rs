@@ -100,6 +100,18 @@ pub enum Class {
     Harness,
 }
 
+impl fmt::Display for Class {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Core => f.write_str("everybody"),
+            Extended(feature) => write!(f, "{feature}"),
+            Dialect => f.write_str("a dialect"),
+            Info => f.write_str("nobody"),
+            Harness => f.write_str("a set-up"),
+        }
+    }
+}
+
 /// One row.
 #[derive(Debug, Eq, PartialEq)]
 pub struct Row {
@@ -160,7 +172,7 @@ const fn row(id: &'static str, classes: &'static [Class], title: &'static str) -
 }
 
 /// All rows, in the order of the matrix: sizes (V), schema (A), templates (B), workloads (C), quotas (E),
-/// strategies (F), conditions (G), capacity (H), operations (I).
+/// strategies (F), conditions (G), capacity (H), operations (I), and the nodes of a cloud and their pods (N).
 pub const ROWS: &[Row] = &[
     row("V1", &[Core], "template, replicas 5: 5"),
     row("V2", &[Core], "template, replicas 0: 0"),
@@ -318,6 +330,17 @@ pub const ROWS: &[Row] = &[
     row("I8", &[Core], "no finalizer keeps a buffer"),
     row("I9", &[Info], "very long names"),
     row("I10", &[Info], "writes in the steady state"),
+    row("N1", &[Core], "a pod is pending, then running, then ready"),
+    row("N2", &[Core], "a closed readiness gate keeps a pod from being ready"),
+    row("N3", &[Core], "a deleted pod has its grace period and no more, and ends before it goes"),
+    row("N4", &[Core], "a disruption budget holds a drain up, and lets it go on"),
+    row("N5", &[Core], "a Job completes"),
+    row("N6", &[Core], "a silent node: its pods are not ready, and ready again when it is back"),
+    row("N7", &[Core], "a node that is gone takes its pods with it"),
+    row("N8", &[Core], "a pod bound past the scheduler that does not fit is refused"),
+    row("N9", &[Core], "what others wrote on nodes and pods stays"),
+    row("N10", &[Core], "a StatefulSet goes one by one"),
+    row("N11", &[Core], "pods count as available after minReadySeconds"),
 ];
 
 #[cfg(test)]

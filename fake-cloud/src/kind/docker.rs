@@ -84,8 +84,10 @@ pub struct Machine {
     pub claim: String,
     /// UID of that claim.
     pub uid: String,
-    /// Whether it runs (a paused one does).
+    /// Whether it runs (a frozen one does).
     pub running: bool,
+    /// Whether its processes are frozen.
+    pub frozen: bool,
 }
 
 /// The Docker daemon.
@@ -155,6 +157,7 @@ impl Docker {
                 name,
                 claim: labels.get(CLAIM)?.clone(),
                 uid: labels.get(CLAIM_UID)?.clone(),
+                frozen: state == ContainerSummaryStateEnum::PAUSED,
                 running: matches!(
                     state,
                     ContainerSummaryStateEnum::RUNNING | ContainerSummaryStateEnum::PAUSED
@@ -244,12 +247,14 @@ impl Docker {
         }
     }
 
-    /// Freezes all processes of a container. One that is frozen, or not there, stays so.
-    pub async fn pause(&self, name: &str) -> Result<(), Error> {
-        match self.0.pause_container(name).await {
+    /// Freezes all processes of a container, or has them go on. One that is so already, or is not there, stays so.
+    pub async fn freeze(&self, name: &str, frozen: bool) -> Result<(), Error> {
+        let done =
+            if frozen { self.0.pause_container(name).await } else { self.0.unpause_container(name).await };
+        match done {
             Ok(())
             | Err(bollard::errors::Error::DockerResponseServerError { status_code: 404 | 409, .. }) => Ok(()),
-            Err(error) => Err(doing("pausing a container")(error)),
+            Err(error) => Err(doing("freezing a container")(error)),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::{net::Ipv4Addr, time::Duration};
 
 use buffer_api::duration::{self, ParseDurationError};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Container, Node, Pod};
 use kube::ResourceExt;
 use serde_json::Value;
 
@@ -27,6 +27,8 @@ pub const STOP_AFTER: &str = "bufconf.dev/stop-after";
 
 /// Exit code of a process that a SIGTERM ended in the middle of its work.
 const TERMINATED: i32 = 143;
+/// What a kubelet gives containers to stop, also when their hooks have used the grace period up.
+const LEAST_GRACE: Duration = Duration::from_secs(2);
 /// Exit code of a process that was killed.
 const KILLED: i32 = 137;
 
@@ -141,17 +143,29 @@ pub fn decide(pod: &Pod, place: Place, now: Timestamp) -> Step {
     status::repaired(pod, now).map_or(Step::Rest, Step::Patch)
 }
 
+/// How long the containers sleep before they are told to stop. Other hooks run something within a container, of which there
+/// is nothing here.
+fn hooks(pod: &Pod) -> Duration {
+    let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+    let sleep = |c: &Container| c.lifecycle.as_ref()?.pre_stop.as_ref()?.sleep.as_ref().map(|s| s.seconds);
+    let longest = containers.filter_map(sleep).max().and_then(|seconds| u64::try_from(seconds).ok());
+    Duration::from_secs(longest.unwrap_or_default())
+}
+
 /// A pod that is being deleted, and whose containers have not ended.
 fn leave(pod: &Pod, program: Program, runs: bool, deadline: Timestamp, now: Timestamp) -> Step {
     let grace = pod.metadata.deletion_grace_period_seconds.and_then(|s| u64::try_from(s).ok());
     let grace = Duration::from_secs(grace.unwrap_or_default());
     let asked = deadline.saturating_sub(grace).unwrap_or(deadline);
-    let takes = if runs { program.stop_after.min(grace) } else { Duration::ZERO };
+    // the hooks come first and are cut short by the grace period; the containers have what they leave of it
+    let hooks = hooks(pod).min(grace);
+    let rest = if hooks.is_zero() { grace } else { grace.saturating_sub(hooks).max(LEAST_GRACE) };
+    let takes = if runs { hooks + program.stop_after.min(rest) } else { Duration::ZERO };
     let left = takes.saturating_sub(elapsed(asked, now));
     if !left.is_zero() {
         return Step::Wait(left);
     }
-    let code = if !runs || program.stop_after > grace {
+    let code = if !runs || program.stop_after > rest {
         KILLED
     } else if program.run_for.is_some() {
         TERMINATED
@@ -315,6 +329,21 @@ mod tests {
             };
             assert_eq!(got, want, "at {second}");
         }
+    }
+
+    #[rstest]
+    #[case::within_the_grace(3, 9, 23)]
+    #[case::cut_short(60, 5, 25)]
+    fn a_sleeping_hook_comes_first(#[case] sleep: i64, #[case] grace: i64, #[case] ends: i64) {
+        let hook = json!({"preStop": {"sleep": {"seconds": sleep}}});
+        let spec = json!({"containers": [{"name": "c", "image": "web:1", "lifecycle": hook}]});
+        let (_, mut pod, _) = follow(pod(json!({}), spec), 10);
+        pod.metadata.deletion_timestamp =
+            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(20 + grace)));
+        pod.metadata.deletion_grace_period_seconds = Some(grace);
+        assert_eq!(next(&pod, ends - 1), Step::Wait(Duration::from_secs(1)));
+        let (phases, _, last) = follow(pod, ends);
+        assert_eq!((phases, last), (vec!["Succeeded".to_owned()], Step::Remove));
     }
 
     fn job_pod(policy: &str, annotations: Value) -> Pod {

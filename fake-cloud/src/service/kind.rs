@@ -357,17 +357,30 @@ async fn remove(world: &World, machines: Vec<Machine>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Freezes, or removes, the machine of a claim: what a fault of its class asks for.
-pub(super) async fn strike(world: &World, uid: &str, gone: bool) -> Result<(), Error> {
+/// What a fault of its class asks for is done to the machine of a claim.
+pub(super) async fn strike(world: &World, uid: &str, harm: Harm) -> Result<(), Error> {
     let machines = machines(world, uid).await?;
-    if gone {
+    let Some(kind) = &world.kind else { return Ok(()) };
+    if harm == Harm::Gone {
         return remove(world, machines).await;
     }
-    let Some(kind) = &world.kind else { return Ok(()) };
-    for machine in machines.into_iter().filter(|machine| machine.running) {
-        kind.docker().await?.pause(&machine.name).await?;
+    let frozen = harm == Harm::Frozen;
+    for machine in machines.into_iter().filter(|machine| machine.running && machine.frozen != frozen) {
+        info!(container = machine.name, frozen, "frozen, or thawed");
+        kind.docker().await?.freeze(&machine.name, frozen).await?;
     }
     Ok(())
+}
+
+/// What a fault does to a machine.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Harm {
+    /// Nothing: it runs, again if it was frozen.
+    None,
+    /// All its processes stand still.
+    Frozen,
+    /// It is gone.
+    Gone,
 }
 
 /// Whether the machine of a claim is there and runs.

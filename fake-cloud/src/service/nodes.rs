@@ -17,7 +17,9 @@ use super::{
     World,
     fleet::Kubelet,
     heart::{self, Command},
-    is_adopted, kind, lock, machine, patched,
+    is_adopted,
+    kind::{self, Harm},
+    lock, machine, patched,
     watch::wake,
 };
 use crate::{
@@ -155,9 +157,12 @@ async fn real(
     silence: Option<Duration>,
     fate: Fate,
 ) -> Result<Action, Error> {
-    if silence == Some(Duration::ZERO) {
-        kind::strike(world, uid, takes_the_machine(fate)).await?;
-    }
+    let harm = match silence {
+        Some(Duration::ZERO) if takes_the_machine(fate) => Harm::Gone,
+        Some(Duration::ZERO) => Harm::Frozen,
+        _ => Harm::None,
+    };
+    kind::strike(world, uid, harm).await?;
     let noticed = ready_condition(node).is_some_and(|c| c.status == "Unknown");
     if noticed && node.metadata.deletion_timestamp.is_none() && !kind::runs(world, uid).await? {
         warn!(node = node.name_any(), "the container is gone, its node is deleted");

@@ -107,7 +107,14 @@ impl Demand {
     /// Whether the nodes and pods that the watches have shown leave enough room.
     pub fn check(&self, state: &State) -> Result<(), Unmet> {
         let chunks = self.chunks(state)?;
-        self.compare(measure(state.nodes(), state.pods(), &chunks))
+        let measured = measure(state.nodes(), state.pods(), &chunks);
+        // nobody is blamed for it: `check_live` and `judges` tell what can't be judged
+        self.compare(&measured.map_err(|error| Unmet::new(error.to_string()))?)
+    }
+
+    /// Whether the oracle can judge the nodes and pods that are there.
+    pub fn judges(&self, state: &State) -> Result<(), NotJudged> {
+        self.chunks(state).map_or(Ok(()), |chunks| measure(state.nodes(), state.pods(), &chunks).map(drop))
     }
 
     /// The same from consistent lists, which the server answers from a quorum.
@@ -122,10 +129,10 @@ impl Demand {
         let before = nodes(context).await?;
         let pods = list::<k8s::Pod, state::Pod>(context, "Pod").await?;
         let after = nodes(context).await?;
-        if self.compare(measure(&before, &pods, &chunks)).is_ok() {
+        if self.compare(&measure(&before, &pods, &chunks)?).is_ok() {
             return Ok(Ok(()));
         }
-        Ok(self.compare(measure(&after, &pods, &chunks)))
+        Ok(self.compare(&measure(&after, &pods, &chunks)?))
     }
 
     fn chunks(&self, state: &State) -> Result<Vec<Chunk>, Unmet> {
@@ -141,8 +148,7 @@ impl Demand {
         self.buffers.iter().map(chunk).collect()
     }
 
-    fn compare(&self, measured: Result<Headroom, NotJudged>) -> Result<(), Unmet> {
-        let headroom = measured.map_err(|error| Unmet::new(error.to_string()))?;
+    fn compare(&self, headroom: &Headroom) -> Result<(), Unmet> {
         let enough = match self.at_least {
             Some(count) => headroom.total() >= u64::from(count),
             None => headroom.suffices(),

@@ -14,7 +14,7 @@ use super::{
     world::millis,
 };
 use crate::{
-    rows::{Class, Requirement},
+    rows::{Class, Requirement, Row},
     scenario::JudgeKeys,
     waits::{Wait, Waits},
 };
@@ -163,7 +163,8 @@ fn lateness(keys: JudgeKeys, wait: Option<&WaitResult>) -> Option<Violation> {
 #[must_use]
 pub fn conclude(violations: &[Violation], unknown: Option<&str>) -> (Outcome, Option<String>) {
     if let Some(Violation { req, step, wanted, observed, .. }) = violations.first() {
-        let reason = format!("{req}, step {step}: wanted {wanted}; saw {observed}");
+        let says = Row::find(req).map(|row| format!(" ({})", row.title)).unwrap_or_default();
+        let reason = format!("{req}{says}, step {step}: wanted {wanted}; saw {observed}");
         return (Outcome::Nonconformant, Some(reason));
     }
     match unknown {
@@ -238,7 +239,7 @@ mod tests {
         let violation = judged(Some("V1"), None, Err(unmet())).violation.unwrap();
         let (outcome, reason) = conclude(&[violation], Some("the API server went away"));
         assert_eq!(outcome, Outcome::Nonconformant);
-        assert_eq!(reason.as_deref(), Some("V1, step 4: wanted 3; saw 2"));
+        assert_eq!(reason.as_deref(), Some("V1 (template, replicas 5: 5), step 4: wanted 3; saw 2"));
     }
 
     #[test]

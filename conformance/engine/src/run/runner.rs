@@ -2,6 +2,7 @@
 
 use std::{
     any::Any,
+    collections::BTreeMap,
     path::PathBuf,
     sync::{
         Arc,
@@ -18,6 +19,7 @@ use tokio::{sync::Mutex, task::JoinError};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{
+    capacity::target,
     cleanup::clean_up,
     cluster::Cluster,
     context::{Context, Record, Shared},
@@ -152,12 +154,13 @@ impl Runner {
             scope,
             isolation: scenario.needs.isolation,
             record: record.clone(),
-            marks: std::collections::BTreeMap::new(),
+            marks: BTreeMap::new(),
             watches,
             settled: false,
         }));
 
-        let body = follow(Arc::clone(&context), kind.cloned(), steps);
+        let script = Script { scenario: scenario.clone(), vars, steps };
+        let body = follow(Arc::clone(&context), kind.cloned(), script);
         supervise(body, &record, cancel).await;
         let created_pool = kind.is_some_and(|kind| matches!(kind.supply, Supply::Create(_)));
         let health = if cancel.is_cancelled() { None } else { self.health(&record).await };
@@ -305,8 +308,41 @@ fn blank(
     }
 }
 
+/// The steps of one case.
+struct Script {
+    scenario: Scenario,
+    vars: Vars,
+    /// Bound, but for the nodes of pods.
+    steps: Vec<Step>,
+}
+
+impl Script {
+    /// The step with the nodes of pods, where it names any.
+    async fn locate(&self, context: &mut Context, index: usize) -> Result<Option<Step>, Failure> {
+        let pods = self.scenario.located_pods(index);
+        if pods.is_empty() {
+            return Ok(None);
+        }
+        let mut nodes = BTreeMap::new();
+        for pod in pods {
+            let key = context.key(&target("v1", "Pod", pod, None)).await?;
+            context.catch_up(&key).await?;
+            // a pod that is gone was somewhere
+            let node = context.world.read(|state| {
+                let tracked = state.tracked(&key)?;
+                let pod = tracked.now.as_ref().or_else(|| tracked.versions.last().map(|(_, pod)| pod))?;
+                pod["spec"]["nodeName"].as_str().map(str::to_owned)
+            });
+            let node = node.ok_or_else(|| Failure::Broken(format!("{key} is not bound to a node")))?;
+            nodes.insert(pod, node);
+        }
+        let located = self.scenario.locate(index, &self.vars, nodes);
+        located.map_err(|diagnostic| Failure::Broken(diagnostic.to_string()))
+    }
+}
+
 /// Sets the case up and runs its steps until one ends it.
-async fn follow(context: Arc<Mutex<Context>>, pool: Option<Pool>, steps: Vec<Step>) {
+async fn follow(context: Arc<Mutex<Context>>, pool: Option<Pool>, script: Script) {
     let mut context = context.lock_owned().await;
     let record = context.record.clone();
     if let Err(failure) = set_up(&mut context, pool.as_ref()).await {
@@ -321,7 +357,7 @@ async fn follow(context: Arc<Mutex<Context>>, pool: Option<Pool>, steps: Vec<Ste
         let implementation = &context.shared.implementation;
         (implementation.dialect, implementation.features.clone())
     };
-    for (index, step) in steps.iter().enumerate() {
+    for (index, step) in script.steps.iter().enumerate() {
         let keys = step.judge();
         let number = index + 1;
         let mut result = StepResult {
@@ -344,7 +380,10 @@ async fn follow(context: Arc<Mutex<Context>>, pool: Option<Pool>, steps: Vec<Ste
         context.world.note(Lane::Step, &format!("{number}"), &result.title);
         // whatever becomes of this task, the step that it was at is known
         record.lock().steps.push(result.clone());
-        let held = steps::run(&mut context, step).await;
+        let held = match script.locate(&mut context, index).await {
+            Ok(located) => steps::run(&mut context, located.as_ref().unwrap_or(step)).await,
+            Err(failure) => Err(failure),
+        };
         let judged = judge(number, keys, &context.shared.waits, &held);
         result.duration_ms = millis(context.world.read(State::age)).saturating_sub(result.started_ms);
         result.outcome = judged.outcome;

@@ -148,6 +148,8 @@ pub struct Delete {
     /// What becomes of the dependents.
     #[serde(default)]
     pub propagation: Propagation,
+    /// Grace period, seconds, instead of the object's own.
+    pub grace_period_seconds: Option<u32>,
 }
 
 /// What becomes of the dependents of a deleted object.

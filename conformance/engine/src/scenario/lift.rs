@@ -18,7 +18,7 @@ use crate::{
         raw::{Kind, Node},
         step::Step,
         usage::Usage,
-        vars::Vars,
+        vars::{NODE_OF, Vars},
     },
 };
 
@@ -248,11 +248,9 @@ fn sample(id: &str, pool: bool, usage: &Usage<'_>) -> Vars {
             values.insert(format!("chunk.{chunk}"), json!({"cpu": "1", "memory": "1Gi"}));
         }
     }
-    // an implementation may declare any; what it lacks is known when it is chosen
-    for name in usage.names().filter(|name| name.starts_with("implementation.")) {
-        values.insert(name.to_owned(), format!("${{{name}}}").into());
-    }
-    Vars::of(values)
+    // an implementation may declare any, and a pod of any name may come; what is lacking is known when it is needed
+    let later = usage.names().filter(|name| name.starts_with("implementation.") || name.starts_with(NODE_OF));
+    Vars::of(values).with_own_names(later)
 }
 
 fn bind<'a>(

@@ -1,6 +1,6 @@
 //! What a scenario is, once it has been read and checked.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use conformance_report::model::{Level, Profile, Source};
 use schemars::JsonSchema;
@@ -16,7 +16,7 @@ use crate::{
         raw::Node,
         step::Step,
         usage::Usage,
-        vars::{Vars, replace},
+        vars::{NODE_OF, Vars, replace},
     },
 };
 
@@ -172,18 +172,35 @@ impl Scenario {
         Usage::of(&self.steps).into_names()
     }
 
-    /// The steps with every variable replaced, in order.
+    /// The steps with every variable replaced, in order; `${node.POD}` stands for itself, [`Scenario::locate`] replaces it.
     ///
     /// Fails where a variable has no value, or one that the step can't have; the place in the file is told.
     pub fn bind(&self, vars: &Vars) -> Result<Vec<Step>, Diagnostic> {
-        self.steps
-            .iter()
-            .map(|step| {
-                bind_step(step, vars).map_err(|fault| {
-                    Diagnostic::new(&self.file, &self.text, fault.at.unwrap_or(step.at), fault.message)
-                })
-            })
-            .collect()
+        let vars = vars.clone().with_own_names(self.variables().filter(|name| name.starts_with(NODE_OF)));
+        self.steps.iter().map(|step| self.bind_one(step, &vars)).collect()
+    }
+
+    /// The pods whose nodes a step names by `${node.POD}`; `index` counts from 0.
+    pub(crate) fn located_pods(&self, index: usize) -> BTreeSet<&str> {
+        let step = self.steps.get(index).map_or(&[][..], std::slice::from_ref);
+        Usage::of(step).into_names().filter_map(|name| name.strip_prefix(NODE_OF)).collect()
+    }
+
+    /// One step with every variable replaced, also the names of the nodes of pods.
+    pub(crate) fn locate(
+        &self,
+        index: usize,
+        vars: &Vars,
+        nodes: BTreeMap<&str, String>,
+    ) -> Result<Option<Step>, Diagnostic> {
+        let vars = nodes.into_iter().fold(vars.clone(), |vars, (pod, node)| vars.with_node_of(pod, node));
+        self.steps.get(index).map(|step| self.bind_one(step, &vars)).transpose()
+    }
+
+    fn bind_one(&self, step: &Node, vars: &Vars) -> Result<Step, Diagnostic> {
+        bind_step(step, vars).map_err(|fault| {
+            Diagnostic::new(&self.file, &self.text, fault.at.unwrap_or(step.at), fault.message)
+        })
     }
 }
 

@@ -16,6 +16,10 @@ use crate::{
     words::{did_you_mean, nearest},
 };
 
+/// Begins the names of the variables that name the node of a pod, `${node.POD}`. What they hold is known when the step is
+/// reached.
+pub(crate) const NODE_OF: &str = "node.";
+
 /// What the variables hold.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Vars(BTreeMap<String, Value>);
@@ -83,6 +87,20 @@ impl Vars {
     pub fn with_case(mut self, case: &Case) -> Self {
         self.0.insert("case.name".to_owned(), case.name.clone().into());
         self.0.extend(case.values.iter().map(|(name, value)| (format!("case.{name}"), value.clone())));
+        self
+    }
+
+    /// With the node that a pod of the scenario is, or last was, bound to: `node.POD`.
+    #[must_use]
+    pub(crate) fn with_node_of(mut self, pod: &str, node: String) -> Self {
+        self.0.insert(format!("{NODE_OF}{pod}"), node.into());
+        self
+    }
+
+    /// With variables that stand for themselves.
+    #[must_use]
+    pub(super) fn with_own_names<'a>(mut self, names: impl Iterator<Item = &'a str>) -> Self {
+        self.0.extend(names.map(|name| (name.to_owned(), format!("${{{name}}}").into())));
         self
     }
 

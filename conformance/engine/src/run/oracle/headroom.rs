@@ -187,7 +187,8 @@ pub fn measure<'a>(
         .collect();
     for pod in pods.into_iter().filter(|pod| pod.occupies()) {
         if let Some(room) = pod.node.as_deref().and_then(|name| rooms.get_mut(name)) {
-            take(&mut room.free, &pod.requests, 1);
+            let unread = || NotJudged::Pod(format!("{}/{}", pod.namespace, pod.name));
+            take(&mut room.free, pod.requests.as_ref().ok_or_else(unread)?, 1);
             room.present.push((&pod.namespace, &pod.labels));
         }
     }

@@ -23,6 +23,9 @@ pub enum NotJudged {
     /// The template uses a scheduling rule that the oracle does not model.
     #[error("the oracle does not model {0}")]
     Rule(&'static str),
+    /// A pod that takes a part of a node, nobody knows which.
+    #[error("the requests of the pod {0} can't be read")]
+    Pod(String),
     /// The template has no pod spec.
     #[error("the template has no pod spec")]
     NoSpec,

@@ -42,8 +42,8 @@ pub struct Pod {
     pub node: Option<String>,
     /// Phase, empty before the API server sets it.
     pub phase: String,
-    /// What it takes. Amounts that can't be read don't exist in a cluster; they count as nothing.
-    pub requests: Requests,
+    /// What it takes; `None` where an amount can't be read, so that nothing can be said of its node.
+    pub requests: Option<Requests>,
 }
 
 impl Pod {
@@ -84,7 +84,7 @@ impl From<&k8s::Pod> for Pod {
             labels: pod.metadata.labels.clone().unwrap_or_default(),
             node: spec.and_then(|spec| spec.node_name.clone()).filter(|name| !name.is_empty()),
             phase: pod.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default(),
-            requests: spec.and_then(|spec| requests::effective(spec).ok()).unwrap_or_default(),
+            requests: spec.and_then(|spec| requests::effective(spec).ok()),
         }
     }
 }

@@ -18,7 +18,11 @@ use crate::{
 pub(super) async fn headroom(context: &Context, step: &Headroom, within: Option<Wait>) -> Held {
     let demand = Demand::read(context, &step.buffers, step.namespace.as_deref(), step.at_least).await?;
     let check = |state: &State| demand.check(state);
-    Ok(Some(context.wait(within.unwrap_or(Wait::Provision), demand.wanted(), check).await?))
+    let waited = context.wait(within.unwrap_or(Wait::Provision), demand.wanted(), check).await;
+    if waited.is_err() {
+        context.world.read(|state| demand.judges(state))?;
+    }
+    waited.map(Some)
 }
 
 /// What is held, apart from room.

@@ -91,7 +91,9 @@ pub(super) async fn delete(context: &mut Context, delete: &Delete) -> Held {
         Propagation::Foreground => PropagationPolicy::Foreground,
         Propagation::Orphan => PropagationPolicy::Orphan,
     };
-    if context.cluster().delete(&key, &delete_params(propagation)).await? {
+    let mut params = delete_params(propagation);
+    params.grace_period_seconds = delete.grace_period_seconds;
+    if context.cluster().delete(&key, &params).await? {
         context.wrote(&key).await?;
         Ok(None)
     } else {

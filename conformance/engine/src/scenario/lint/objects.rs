@@ -114,7 +114,8 @@ fn looked_at(step: &Bound<'_>, target: &Target, node: &Node, faults: &mut Faults
 }
 
 fn name_rule(step: &Bound<'_>, kind: &str, name: &str, at: Position, faults: &mut Faults<'_>) {
-    let marked = ["${run}", "${pool}", "${namespace}"].iter().any(|variable| name.contains(variable));
+    let marked =
+        ["${run}", "${pool}", "${namespace}", "${node."].iter().any(|variable| name.contains(variable));
     if is_cluster_scoped(kind) && !marked {
         let message = format!("a {kind} has no namespace: its name must contain `${{run}}` or `${{pool}}`");
         faults.add(at, in_case(step, message));

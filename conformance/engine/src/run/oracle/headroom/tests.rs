@@ -27,7 +27,7 @@ fn pod(node: &str, cpu: i64) -> Pod {
         name: "p".to_owned(),
         node: Some(node.to_owned()),
         phase: "Running".to_owned(),
-        requests: [("cpu".to_owned(), Quantity::milli(cpu))].into(),
+        requests: Some([("cpu".to_owned(), Quantity::milli(cpu))].into()),
         ..Pod::default()
     }
 }
@@ -229,4 +229,13 @@ proptest! {
         let backwards = measure(nodes.iter().rev(), &reversed_pods, &chunks).unwrap();
         prop_assert_eq!(forwards, backwards);
     }
+}
+
+#[test]
+fn a_pod_that_cannot_be_read_is_not_judged() {
+    let mut unread = pod("n", 100);
+    unread.requests = None;
+    let nodes = [node("n", 1000)];
+    let chunks = [chunk("web", "500m", 1, &json!({}))];
+    assert!(matches!(measure(&nodes, [&unread], &chunks), Err(NotJudged::Pod(_))));
 }
