@@ -29,7 +29,7 @@ pub fn execute(command: ClusterCommand) -> Result<(), Failure> {
                 ClusterKind::Kind => {
                     // `default` is ours to say; among people's kind clusters it would say nothing
                     let name = if name == DEFAULT_NAME { "bufconf" } else { &name };
-                    Some(KindConfig { name: name.to_owned(), image: kind_image })
+                    Some(KindConfig { name: name.to_owned(), image: kind_image, join_logs: None })
                 }
                 ClusterKind::Existing => {
                     return Err(Failure::usage(anyhow::anyhow!("an existing cluster is up already")));

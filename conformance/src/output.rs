@@ -76,6 +76,22 @@ pub fn write(report: &Report, out: &Path) -> Result<()> {
     Ok(report.write_all(out)?)
 }
 
+/// Keeps the logs of kind nodes that could not join, beside the report.
+pub fn keep_join_logs(joins: &Path, out: &Path) -> Result<()> {
+    let entries = match fs::read_dir(joins) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        entries => entries.with_context(|| format!("reading {}", joins.display()))?,
+    };
+    let kept = out.join("join-logs");
+    fs::create_dir_all(&kept).with_context(|| format!("creating {}", kept.display()))?;
+    for entry in entries {
+        let entry = entry?;
+        // with its mode: it is nobody else's to read
+        fs::copy(entry.path(), kept.join(entry.file_name()))?;
+    }
+    Ok(())
+}
+
 /// Prints the table and where the rest is.
 pub fn print(report: &Report, out: &Path) -> Result<()> {
     let coloured =

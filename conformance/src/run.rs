@@ -196,6 +196,7 @@ pub async fn execute(args: RunArgs) -> Result<u8, Failure> {
         eprintln!("error: {}", incident.message);
     }
     output::write(&report, &args.out).map_err(Failure::environment)?;
+    output::keep_join_logs(&session.dir.joins(), &args.out).map_err(Failure::environment)?;
     output::print(&report, &args.out).map_err(Failure::environment)?;
     let code = report.exit_code;
     if args.cluster != ClusterKind::Existing {
@@ -272,7 +273,8 @@ pub fn report_of_entries(dir: &RunDir) -> Result<()> {
     let waits = waits(kind, implementation, request.time_factor, &request.wait_overrides).map_err(told)?;
     let report =
         report(&request, &catalogue, implementation, &waits, dir, Vec::new(), Vec::new()).map_err(told)?;
-    output::write(&report, &request.out)
+    output::write(&report, &request.out)?;
+    output::keep_join_logs(&dir.joins(), &request.out)
 }
 
 /// Puts the entries together.

@@ -61,6 +61,12 @@ impl RunDir {
         self.path.join("planes")
     }
 
+    /// Folder of the logs of kind nodes that could not join.
+    #[must_use]
+    pub fn joins(&self) -> PathBuf {
+        self.path.join("joins")
+    }
+
     /// Folder of the slots' locks.
     #[must_use]
     pub fn slots(&self) -> PathBuf {

@@ -279,7 +279,8 @@ impl Session {
                     self.subject.serve_config(program, kubernetes, settings, Some(owner::owner_pid()))?;
                 if let Ground::Kind { image, .. } = &self.ground {
                     let name = format!("bufconf-{}-{name}", self.run_id());
-                    config.kind = Some(KindConfig { name, image: image.clone() });
+                    let join_logs = Some(self.dir.joins());
+                    config.kind = Some(KindConfig { name, image: image.clone(), join_logs });
                 }
                 let sources = Sources::from_env()?;
                 let root = self.dir.planes();

@@ -49,6 +49,8 @@ pub struct KindConfig {
     pub name: String,
     /// Node image; the one that fits when absent.
     pub image: Option<String>,
+    /// Folder for the logs of nodes that could not join; in the plane's own when absent.
+    pub join_logs: Option<PathBuf>,
 }
 
 /// What a supervisor needs to make one.
@@ -302,10 +304,11 @@ async fn create(dir: &Path, config: &KindConfig, tools: &Tools) -> Result<(), Er
 
 /// The variables by which a cloud knows that it runs on a kind cluster.
 pub(crate) fn variables(dir: &Path, config: &KindConfig) -> BTreeMap<String, String> {
+    let logs = config.join_logs.clone().unwrap_or_else(|| dir.join("logs/joins"));
     [
         ("BUFCONF_BACKEND", "kind".to_owned()),
         ("BUFCONF_KIND_CLUSTER", config.name.clone()),
-        ("BUFCONF_JOIN_LOGS", dir.join("logs/joins").display().to_string()),
+        ("BUFCONF_JOIN_LOGS", logs.display().to_string()),
     ]
     .map(|(name, value)| (name.to_owned(), value))
     .into()
