@@ -197,7 +197,8 @@ fn change(pod: &Pod, wanted: &Wanted, now: Timestamp) -> Option<Value> {
     }) {
         return None;
     }
-    let since = before.filter(|c| c.status == status).and_then(|c| c.last_transition_time.clone());
+    let kept = before.filter(|c| c.status == status).and_then(|c| c.last_transition_time.clone());
+    let since = kept.or_else(|| restored(pod, wanted, before?));
     let mut condition = json!({
         "type": wanted.type_,
         "status": status,
@@ -217,6 +218,20 @@ fn change(pod: &Pod, wanted: &Wanted, now: Timestamp) -> Option<Value> {
         }
     }
     Some(condition)
+}
+
+/// Since when a pod has been ready, as its kubelet remembers it. While the kubelet was silent the node controller wrote that
+/// the pod is not; coming back, the kubelet writes what it knew, with the old time.
+fn restored(pod: &Pod, wanted: &Wanted, before: &PodCondition) -> Option<Time> {
+    // a kubelet always says why, the node controller never does
+    if wanted.type_ != "Ready" || !wanted.status || before.reason.is_some() {
+        return None;
+    }
+    let gates = pod.spec.iter().flat_map(|s| s.readiness_gates.iter().flatten());
+    let gates = gates.map(|gate| gate.condition_type.as_str());
+    let waited_for: Vec<_> = gates.chain(["ContainersReady"]).collect();
+    let times = conditions(pod).iter().filter(|c| waited_for.contains(&c.type_.as_str()));
+    times.filter_map(|c| c.last_transition_time.clone()).max()
 }
 
 fn conditions(pod: &Pod) -> &[PodCondition] {
