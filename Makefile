@@ -12,7 +12,7 @@ DEMO_KIND = zero-node-baseline percentage-follows-scale survives-consolidation c
 NEXTEST_PROFILE ?= $(if $(CI),ci,default)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-kind kind-node test test-kind check fmt clippy deny generate conformance clean tools
+.PHONY: help demo demo-kind kind-node test test-kind divergences check fmt clippy deny generate conformance clean tools
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -28,6 +28,12 @@ kind-node: ## what kind needs: a Docker daemon, the command kind, a node image (
 
 test-kind: kind-node tools ## the scenario tests on a kind cluster, one test a file; what the machine is too small for is ignored
 	BUFCONF_CLUSTER=kind $(CARGO) nextest run --workspace --locked --profile $(NEXTEST_PROFILE) -E 'package(bufconf) & binary(scenarios)'
+
+# its exit code says that there are differences, which is what it is for
+divergences: $(BUFCONF) ## runs the reference and Karpenter, and writes in what they differ to scenarios/DIVERGENCES.md
+	$(BUFCONF) run --out $(OUT)/reference
+	$(BUFCONF) run --implementation ci/implementations/karpenter-kwok.yaml --out $(OUT)/karpenter || test $$? -eq 1
+	{ cat scenarios/DIVERGENCES.head.md; $(BUFCONF) report diff $(OUT)/reference/report.json $(OUT)/karpenter/report.json || test $$? -eq 1; } > scenarios/DIVERGENCES.md
 
 conformance: $(BUFCONF) ## the whole suite: CLUSTER=embedded|kind|existing IMPLEMENTATION=reference|FILE
 	$(BUFCONF) run --cluster $(CLUSTER) --implementation $(IMPLEMENTATION) --out $(OUT)
