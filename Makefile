@@ -27,7 +27,7 @@ kind-node: ## what kind needs: a Docker daemon, the command kind, a node image (
 	@ci/kind-node/get
 
 test-kind: kind-node tools ## the scenario tests on a kind cluster, one test a file; what the machine is too small for is ignored
-	BUFCONF_CLUSTER=kind $(CARGO) nextest run --workspace --locked --profile $(NEXTEST_PROFILE) -E 'package(bufconf) & binary(scenarios)'
+	BUFCONF_CLUSTER=kind BUFCONF_OUT=$(CURDIR)/$(OUT)/kind $(CARGO) nextest run --workspace --locked --profile $(NEXTEST_PROFILE) -E 'package(bufconf) & binary(scenarios)'
 
 # its exit code says that there are differences, which is what it is for
 divergences: $(BUFCONF) ## runs the reference and Karpenter, and writes in what they differ to scenarios/DIVERGENCES.md
