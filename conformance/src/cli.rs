@@ -269,6 +269,16 @@ Example:
         #[arg(long, default_value = DEFAULT_NAME)]
         name: String,
     },
+    /// Kill processes of a cluster of ours and start them again, in this order
+    #[command(after_help = "Example:\n  bufconf cluster restart cloud controller")]
+    Restart {
+        /// Kubeconfig of the cluster, as `cluster up` has printed it
+        #[arg(long, env = "KUBECONFIG")]
+        kubeconfig: PathBuf,
+        /// Names as `cluster status` shows them
+        #[arg(required = true)]
+        processes: Vec<String>,
+    },
     /// Show the clusters and their processes
     #[command(after_help = "Example:\n  bufconf cluster status")]
     Status {

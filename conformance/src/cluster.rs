@@ -45,6 +45,14 @@ pub fn execute(command: ClusterCommand) -> Result<(), Failure> {
             }
             Ok(())
         }
+        ClusterCommand::Restart { kubeconfig, processes } => {
+            // it lies in the folder of the cluster
+            let dir = kubeconfig.parent().unwrap_or(Path::new("."));
+            for process in processes {
+                control::request(dir, &Request::Restart(process))?;
+            }
+            Ok(())
+        }
         ClusterCommand::Status { name } => status(name.as_deref()),
         ClusterCommand::Serve { dir } => serve(&dir),
     }

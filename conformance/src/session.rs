@@ -174,6 +174,10 @@ impl Session {
 
     /// Joins the run of this process's owner (nextest, or this process itself).
     pub fn join(ground: Ground, subject: Subject, waits: Waits) -> Result<Self, Failure> {
+        let subject = match &ground {
+            Ground::Embedded { program, .. } | Ground::Kind { program, .. } => subject.with_program(program),
+            Ground::Existing { .. } => subject.with_program(&self::program()?),
+        };
         let key = owner::run_key();
         let dir = RunDir::join(&key).map_err(Failure::environment)?;
         Ok(Self { ground, subject, waits, dir, key, started: Timestamp::now() })

@@ -62,6 +62,16 @@ impl Subject {
         Ok(subject)
     }
 
+    /// Tells its hooks which program this is.
+    #[must_use]
+    pub fn with_program(mut self, program: &Path) -> Self {
+        let program = program.display().to_string();
+        for word in self.implementation.hooks.values_mut().flatten() {
+            *word = word.replace("${BUFCONF}", &program);
+        }
+        self
+    }
+
     /// Limits the nodes of its pools to what a machine bears.
     #[must_use]
     pub fn with_most_nodes(mut self, most: Option<u32>) -> Self {

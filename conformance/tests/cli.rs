@@ -230,8 +230,8 @@ fn each_verb_has_help_with_an_example() {
             help.split_once("Example").unwrap_or_else(|| panic!("{verb}: no example:\n{help}"));
         assert!(example.contains(&verb), "{verb}: the example is of something else:\n{help}");
     }
-    // run, list, lint, schema, doctor, controller, cloud, three of cluster, five of report
-    assert_eq!(verbs, 15);
+    // run, list, lint, schema, doctor, controller, cloud, four of cluster, five of report
+    assert_eq!(verbs, 16);
 }
 
 #[test]

@@ -341,6 +341,7 @@ pub const ROWS: &[Row] = &[
     row("N9", &[Core], "what others wrote on nodes and pods stays"),
     row("N10", &[Core], "a StatefulSet goes one by one"),
     row("N11", &[Core], "pods count as available after minReadySeconds"),
+    row("N12", &[Core], "after a restart pods have the address and the start that they had"),
 ];
 
 #[cfg(test)]

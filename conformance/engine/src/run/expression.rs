@@ -11,7 +11,7 @@ use kube::core::cel::{
 };
 use serde_json::Value;
 
-/// A compiled expression whose only variable is `self`.
+/// A compiled expression with the variable `self`, and `before` where an earlier version is known.
 #[derive(Debug)]
 pub struct Expression {
     text: String,
@@ -37,9 +37,12 @@ impl Expression {
 
     /// Whether the expression is true of `object`; else what it is instead. A field that is not there (yet) is an error of the
     /// evaluation and counts as not true.
-    pub fn holds(&self, object: &Value) -> Result<(), String> {
+    pub fn holds(&self, object: &Value, before: Option<&Value>) -> Result<(), String> {
         let mut context = Context::default().with_all();
         context.add_variable_from_value("self", to_cel(object));
+        if let Some(before) = before {
+            context.add_variable_from_value("before", to_cel(before));
+        }
         match self.program.execute(&context) {
             Ok(Cel::Bool(true)) => Ok(()),
             Ok(Cel::Bool(false)) => Err("false".to_owned()),
@@ -86,6 +89,7 @@ mod tests {
     #[rstest]
     #[case("self.status.replicas == 3", Ok(()))]
     #[case("self.status.replicas + 1 == 4", Ok(()))]
+    #[case("self.status.replicas == before.status.replicas + 1", Ok(()))]
     #[case("self.status.conditions.exists(c, c.type == 'Ready' && c.status == 'True')", Ok(()))]
     #[case("self.metadata.labels['a.b/c'] == 'x'", Ok(()))]
     #[case("has(self.status.other)", Err("false"))]
@@ -100,7 +104,8 @@ mod tests {
             "spec": {"cpu": "1"},
             "status": {"replicas": 3, "conditions": [{"type": "Ready", "status": "True"}]},
         });
-        let held = Expression::compile(text).unwrap().holds(&object);
+        let before = json!({"status": {"replicas": 2}});
+        let held = Expression::compile(text).unwrap().holds(&object, Some(&before));
         similar_asserts::assert_eq!(held, expected.map_err(str::to_owned));
     }
 

@@ -29,6 +29,8 @@ pub struct Assert {
     pub cel: Vec<String>,
     /// A mark: it is enough that the object looked like this at any time since then.
     pub since: Option<String>,
+    /// A mark: in the expressions `before` is the object as it was then.
+    pub before: Option<String>,
     /// `observe` unless told.
     pub within: Option<Wait>,
 }

@@ -1,6 +1,6 @@
 //! `assert` and `absent`, and what a held object must look like.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use serde_json::{Map, Value};
 use tokio::time::Instant;
@@ -23,6 +23,8 @@ use crate::{
 pub(super) struct Look {
     partial: Value,
     expressions: Vec<Expression>,
+    /// The object as it was, for the expressions.
+    before: Option<Arc<Value>>,
 }
 
 impl From<NotCel> for Failure {
@@ -34,7 +36,7 @@ impl From<NotCel> for Failure {
 impl Look {
     pub(super) fn new(partial: &Map<String, Value>, cel: &[String]) -> Result<Self, NotCel> {
         let expressions = cel.iter().map(|text| Expression::compile(text)).collect::<Result<_, _>>()?;
-        Ok(Self { partial: Value::Object(partial.clone()), expressions })
+        Ok(Self { partial: Value::Object(partial.clone()), expressions, before: None })
     }
 
     /// One line.
@@ -51,7 +53,7 @@ impl Look {
         };
         let mut differences: Vec<Mismatch> = mismatches(&self.partial, object);
         for expression in &self.expressions {
-            if let Err(instead) = expression.holds(object) {
+            if let Err(instead) = expression.holds(object, self.before.as_deref()) {
                 let path = format!("cel({})", expression.text());
                 differences.push(Mismatch {
                     path,
@@ -73,16 +75,22 @@ impl Look {
 }
 
 pub(super) async fn assert(context: &mut Context, step: &Assert, within: Option<Wait>) -> Held {
-    let look = Look::new(&step.resource.partial, &step.cel)?;
+    let mut look = Look::new(&step.resource.partial, &step.cel)?;
     let key = context.key(&step.resource.target).await?;
-    let since = match &step.since {
-        None => None,
+    let moment = |mark: &Option<String>| match mark {
+        None => Ok(None),
         Some(mark) => {
             let moment = context.marks.get(mark).copied();
-            Some(moment.ok_or_else(|| Failure::Broken(format!("there is no mark `{mark}`")))?)
+            moment.map(Some).ok_or_else(|| Failure::Broken(format!("there is no mark `{mark}`")))
         }
     };
+    let (since, before) = (moment(&step.since)?, moment(&step.before)?);
     context.cover(&key).await?;
+    if let Some(before) = before {
+        let version = context.world.read(|state| version_at(state, &key, before));
+        let none = || Failure::Broken(format!("{key} was not there at the mark"));
+        look.before = Some(version.ok_or_else(none)?);
+    }
     let mut met_at = None;
     let waited = context
         .wait(within.unwrap_or(Wait::Observe), look.wanted(&key), |state| {
@@ -100,6 +108,13 @@ pub(super) async fn assert(context: &mut Context, step: &Assert, within: Option<
         (None, _) => waited,
     };
     Ok(Some(elapsed))
+}
+
+/// The version of the object that was in force at a moment.
+fn version_at(state: &State, key: &Key, moment: Instant) -> Option<Arc<Value>> {
+    let versions = &state.tracked(key)?.versions;
+    let later = versions.partition_point(|(at, _)| *at <= moment);
+    versions.get(later.checked_sub(1)?).map(|(_, object)| Arc::clone(object))
 }
 
 /// When the object first looked like that at or after a moment; the version that was in force at the moment counts.

@@ -69,8 +69,10 @@ fn of_case<'a>(
                 }
             }
             Step::Assert(assert) => {
-                if let Some(mark) = &assert.since {
-                    missing("sets the mark", mark, &made.marks, place(node, &["since"]));
+                for (key, mark) in [("since", &assert.since), ("before", &assert.before)] {
+                    if let Some(mark) = mark {
+                        missing("sets the mark", mark, &made.marks, place(node, &[key]));
+                    }
                 }
             }
             Step::Apply(manifests) => made.buffers.extend(manifests.0.iter().filter_map(buffer)),
