@@ -8,6 +8,7 @@ use test_cluster::{
     binaries::Sources,
     clusters::{self, State},
     control::{self, Request},
+    kind,
     supervisor::{self, Outcome},
 };
 
@@ -29,7 +30,12 @@ pub fn execute(command: ClusterCommand) -> Result<(), Failure> {
                 ClusterKind::Kind => {
                     // `default` is ours to say; among people's kind clusters it would say nothing
                     let name = if name == DEFAULT_NAME { "bufconf" } else { &name };
-                    Some(KindConfig { name: name.to_owned(), image: kind_image, join_logs: None })
+                    Some(KindConfig {
+                        name: name.to_owned(),
+                        adopt: true,
+                        image: kind_image,
+                        join_logs: None,
+                    })
                 }
                 ClusterKind::Existing => {
                     return Err(Failure::usage(anyhow::anyhow!("an existing cluster is up already")));
@@ -38,8 +44,13 @@ pub fn execute(command: ClusterCommand) -> Result<(), Failure> {
             up(&name, with.as_deref(), &kubernetes, kind)
         }
         ClusterCommand::Down { name } => {
-            if clusters::stop(&clusters::default_root()?, &name)? {
+            let root = clusters::default_root()?;
+            let adopted = kind::adopted(&root.join(&name))?;
+            if clusters::stop(&root, &name)? {
                 eprintln!("cluster {name} is gone");
+                if let Some(adopted) = adopted {
+                    eprintln!("the kind cluster {adopted} was there before, and stays");
+                }
             } else {
                 eprintln!("there is no cluster {name}");
             }
@@ -91,6 +102,9 @@ fn up(name: &str, with: Option<&str>, kubernetes: &str, kind: Option<KindConfig>
                 buffer_client::connect(Some(running.kubeconfig())).await.map_err(Failure::environment)?;
             subject.install(&client, running.kubeconfig()).await
         })?;
+    }
+    if let Some(adopted) = kind::adopted(&running.dir)? {
+        eprintln!("the kind cluster {adopted} was there before; it is used, and stays in the end");
     }
     println!("{}", running.kubeconfig().display());
     Ok(())

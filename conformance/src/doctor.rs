@@ -188,7 +188,10 @@ pub fn on_kind(facts: &Kind) -> Vec<Finding> {
         fine(format!("this machine bears {} nodes at the same time", facts.nodes))
     });
     found.extend(facts.abandoned.iter().map(|name| {
-        hint(format!("the kind cluster {name} was left behind"), format!("kind delete cluster --name {name}"))
+        hint(
+            format!("the kind cluster {name} is not known here"),
+            format!("if nobody uses it: kind delete cluster --name {name}"),
+        )
     }));
     found
 }
@@ -322,7 +325,7 @@ mod tests {
     #[case::nodes(Kind { nodes: 0, ..good() }, Weight::Problem, "bears no node", "memory and inotify")]
     #[case::abandoned(
         Kind { abandoned: vec!["bufconf-1".to_owned()], ..good() },
-        Weight::Hint, "bufconf-1 was left behind", "kind delete cluster --name bufconf-1"
+        Weight::Hint, "bufconf-1 is not known here", "kind delete cluster --name bufconf-1"
     )]
     fn each_finding_names_its_fix(
         #[case] facts: Kind,

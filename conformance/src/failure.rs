@@ -48,6 +48,7 @@ impl From<test_cluster::Error> for Failure {
             error,
             test_cluster::Error::UnknownMinor { .. }
                 | test_cluster::Error::BadName(_)
+                | test_cluster::Error::OtherGround(_)
                 | test_cluster::Error::NotDisposable { .. }
                 // No such kubeconfig, or it makes no sense. A server that does not answer is `Unreachable`.
                 | test_cluster::Error::Client(_)

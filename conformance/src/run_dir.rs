@@ -111,9 +111,8 @@ fn sweep(root: &Path, but: &str) -> Result<()> {
             continue;
         }
         if let Some(_lock) = locked(&path, FlockOperation::NonBlockingLockExclusive)? {
-            if let Err(error) = clusters::sweep(&path.join("planes")) {
-                // a kind cluster, and Docker is away: what is left is not in this run's way
-                tracing::warn!(path = %path.display(), error = buffer_client::chain(&error), "can't be removed");
+            clusters::sweep(&path.join("planes"))?;
+            if !clusters::list(&path.join("planes"))?.is_empty() {
                 continue;
             }
             fs::remove_dir_all(&path).with_context(|| format!("removing {}", path.display()))?;

@@ -128,9 +128,16 @@ struct Plane {
 impl Plane {
     /// Waits until it is gone with its supervisor. That of somebody else's cluster is not ours to watch.
     async fn lost(&self) -> Result<(), test_cluster::Error> {
-        match &self.running {
-            Some(running) => running.ended().await,
-            None => std::future::pending().await,
+        let Some(running) = &self.running else { return std::future::pending().await };
+        let kind = async {
+            match running.kind()? {
+                Some(name) => Err(test_cluster::kind::lost(&name).await),
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            ended = running.ended() => ended,
+            lost = kind => lost,
         }
     }
 }
@@ -282,9 +289,14 @@ impl Session {
                 let mut config =
                     self.subject.serve_config(program, kubernetes, settings, Some(owner::owner_pid()))?;
                 if let Ground::Kind { image, .. } = &self.ground {
-                    let name = format!("bufconf-{}-{name}", self.run_id());
-                    let join_logs = Some(self.dir.joins());
-                    config.kind = Some(KindConfig { name, image: image.clone(), join_logs });
+                    // whoever shares the daemon may have our process ids and folders
+                    let unique = short(&format!("{}-{}", std::process::id(), Timestamp::now()));
+                    config.kind = Some(KindConfig {
+                        name: format!("bufconf-{}-{unique}-{name}", self.run_id()),
+                        adopt: false,
+                        image: image.clone(),
+                        join_logs: Some(self.dir.joins()),
+                    });
                 }
                 let sources = Sources::from_env()?;
                 let root = self.dir.planes();

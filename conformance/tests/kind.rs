@@ -87,11 +87,15 @@ fn a_cluster_is_made_adopted_and_removed() {
     let status = bufconf(&owner, &["cluster", "status"]).expect(0).stdout;
     assert!(status.contains("cloud") && status.contains("controller"), "{status}");
     let doctor = bufconf(&owner, &["doctor", "--cluster", "kind"]).expect(0).stdout;
-    assert!(!doctor.contains(&format!("{name} was left behind")), "{doctor}");
+    assert!(!doctor.contains(&format!("{name} is not known here")), "{doctor}");
 
     // Somebody else uses it, and leaves it where it is.
-    bufconf(&guest, &up).expect(0);
-    bufconf(&guest, &["cluster", "down", "--name", &name]).expect(0);
+    let said = bufconf(&guest, &up).expect(0);
+    assert!(said.stderr.contains("was there before; it is used, and stays"), "{said:?}");
+    let said = bufconf(&guest, &["cluster", "up", "--cluster", "embedded", "--name", &name]).expect(2);
+    assert!(said.stderr.contains("is up already and of another kind"), "{said:?}");
+    let said = bufconf(&guest, &["cluster", "down", "--name", &name]).expect(0);
+    assert!(said.stderr.contains("was there before, and stays"), "{said:?}");
     guest.expect_no_process();
     assert!(clusters().contains(&name));
 

@@ -12,6 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use buffer_client::chain;
 use rustix::{fs::FlockOperation, process::Signal};
 
 use crate::{
@@ -57,10 +58,16 @@ impl Running {
         &self.ready.kubeconfig
     }
 
-    /// The API server's audit log: one JSON line for each write.
+    /// The API server's audit log: one JSON line for each write. A kind cluster has none.
     #[must_use]
     pub fn audit_log(&self) -> PathBuf {
         self.dir.join("audit.log")
+    }
+
+    /// The kind cluster that it is, if it is one.
+    pub fn kind(&self) -> Result<Option<String>, Error> {
+        let job: Option<Job> = read_json(&self.dir.join("config.json"))?;
+        Ok(job.and_then(|job| job.cluster.kind).map(|kind| kind.name))
     }
 
     /// Asks the supervisor for something; blocks until it is done.
@@ -134,11 +141,19 @@ pub fn start(
     let dir = folder(root, name)?;
     config.check()?;
     let mut job = None;
-    let mut deadline = Instant::now() + START_PATIENCE;
+    // a node image may have to be pulled first
+    let patience = if config.kind.is_some() { START_PATIENCE * 4 } else { START_PATIENCE };
+    let mut deadline = Instant::now() + patience;
     let mut launch = Launch { program, child: None, launches: 0, since: Instant::now() };
     loop {
         match state(&dir)? {
-            State::Ready(ready) => return Ok(Running { dir, ready: *ready }),
+            State::Ready(ready) => {
+                let there: Option<Job> = read_json(&dir.join("config.json"))?;
+                if there.is_some_and(|job| job.cluster.kind.is_some() != config.kind.is_some()) {
+                    return Err(Error::OtherGround(name.to_owned()));
+                }
+                return Ok(Running { dir, ready: *ready });
+            }
             State::Failed(reason) => match is_served(&dir)? {
                 // With an owner it stays, so that all of the owner's processes hear the reason; else it is on its way out.
                 true if !has_owner(&dir)? => {}
@@ -168,7 +183,7 @@ pub fn start(
                     };
                     job = Some(files::to_json(&path, &Job { ground, cluster: config.clone() })?);
                     // The clock starts now: that may have taken minutes.
-                    deadline = Instant::now() + START_PATIENCE;
+                    deadline = Instant::now() + patience;
                     continue;
                 };
                 private_dir(&dir)?;
@@ -178,7 +193,7 @@ pub fn start(
         }
         if Instant::now() > deadline {
             let last = launch.complaint(&dir);
-            return Err(Error::NotReady { what: format!("cluster {name}"), after: START_PATIENCE, last });
+            return Err(Error::NotReady { what: format!("cluster {name}"), after: patience, last });
         }
         std::thread::sleep(POLL);
     }
@@ -284,7 +299,11 @@ pub fn sweep(root: &Path) -> Result<usize, Error> {
     for dir in folders(root)? {
         let name = dir.file_name().unwrap_or_default().to_string_lossy();
         if name.starts_with(GONE) || dir.join("config.json").exists() {
-            swept += usize::from(sweep_one(&dir)?);
+            match sweep_one(&dir) {
+                Ok(gone) => swept += usize::from(gone),
+                // a kind cluster, and Docker is away: what is left is in nobody's way
+                Err(error) => tracing::warn!(dir = %dir.display(), error = chain(&error), "can't be removed"),
+            }
         }
     }
     Ok(swept)

@@ -48,6 +48,9 @@ pub enum Error {
         /// What was tried and how each attempt ended.
         tried: String,
     },
+    /// A cluster of that name runs, and is made of something else.
+    #[error("cluster {0} is up already and of another kind; stop it first: bufconf cluster down --name {0}")]
+    OtherGround(String),
     /// A kind cluster can't be had.
     #[error("{what}: {why}")]
     Kind {

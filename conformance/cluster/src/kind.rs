@@ -10,6 +10,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    time::Duration,
 };
 
 use k8s_openapi::api::core::v1::{Node, Taint};
@@ -22,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     Error,
     files::{private_dir, publish_json, read_json, tail, write_private},
-    ready,
+    process, ready,
 };
 
 /// The published node image that goes with kind v0.33.0: its default, by the digest that its release names.
@@ -38,6 +39,10 @@ const INOTIFY: (u64, u64) = (26, 13);
 const INOTIFY_OF_OTHERS: u64 = 64;
 /// Memory of a control plane with what runs beside it, and of each node, MiB.
 const MEMORY: (u64, u64) = (1536, 100);
+/// How long a command may take that asks, or takes a cluster away.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(30);
+/// How often it is looked whether a cluster is still there, and how often it must be missed.
+const LOOK: (Duration, u32) = (Duration::from_secs(3), 3);
 /// Nodes for each core: they join at the same time.
 const NODES_PER_CORE: u64 = 8;
 
@@ -47,6 +52,8 @@ const NODES_PER_CORE: u64 = 8;
 pub struct KindConfig {
     /// Its name.
     pub name: String,
+    /// Use the one that is there, and leave it in the end; else it is an error that there is one.
+    pub adopt: bool,
     /// Node image; the one that fits when absent.
     pub image: Option<String>,
     /// Folder for the logs of nodes that could not join; in the plane's own when absent.
@@ -127,10 +134,25 @@ pub fn owned(roots: &[PathBuf]) -> Result<BTreeSet<String>, Error> {
     Ok(names)
 }
 
-/// What a command prints, or why it fails.
+/// What a command prints, or why it fails. A daemon may accept and never answer: then it is not waited for.
 fn ask(program: &str, arguments: &[&str]) -> Result<String, String> {
-    let output = Command::new(program).args(arguments).stdin(Stdio::null()).output();
-    let output = output.map_err(|error| format!("{program}: {error}"))?;
+    let failed = |error| format!("{program}: {error}");
+    let mut child = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        // what these commands say fits into a pipe
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(failed)?;
+    let handle = process::handle(child.id()).map_err(failed)?;
+    if let Some(handle) = handle
+        && !process::wait(&handle, Some(ANSWER_PATIENCE)).map_err(failed)?
+    {
+        child.kill().and_then(|()| child.wait()).map_err(failed)?;
+        return Err(format!("{program} does not answer within {} s", ANSWER_PATIENCE.as_secs()));
+    }
+    let output = child.wait_with_output().map_err(failed)?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
@@ -236,18 +258,24 @@ pub(crate) async fn up(
     crds: &[DynamicObject],
 ) -> Result<PathBuf, Error> {
     private_dir(&dir.join("logs"))?;
-    let kind = tools.kind.display().to_string();
-    let failed = |what: &str, why: String| Error::Kind { what: what.to_owned(), why };
-    let there = ask(&kind, &["get", "clusters"]).map_err(|why| failed("kind get clusters", why))?;
+    let there = ask_kind(tools, vec!["get".to_owned(), "clusters".to_owned()]).await?;
     let adopted = there.lines().any(|name| name.trim() == config.name);
+    if adopted && !config.adopt {
+        let what = format!("there is a kind cluster {} already", config.name);
+        return Err(Error::Kind { what, why: "it is not ours to use".to_owned() });
+    }
     let made = Made { kind: tools.kind.clone(), name: config.name.clone(), adopted };
     publish_json(&dir.join(RECORD), &made)?;
-    if !adopted {
-        create(dir, config, tools).await?;
+    if !adopted && let Err(error) = create(dir, config, tools).await {
+        // somebody else was faster: then it is theirs
+        if matches!(&error, Error::Kind { why, .. } if why.contains("already exist")) {
+            publish_json(&dir.join(RECORD), &Made { adopted: true, ..made })?;
+        }
+        return Err(error);
     }
     let kubeconfig = dir.join("kubeconfig");
-    let text = ask(&kind, &["get", "kubeconfig", "--name", &config.name])
-        .map_err(|why| failed("kind get kubeconfig", why))?;
+    let words = ["get", "kubeconfig", "--name", &config.name];
+    let text = ask_kind(tools, words.map(str::to_owned).to_vec()).await?;
     write_private(&kubeconfig, text)?;
     let client = buffer_client::connect(Some(&kubeconfig)).await?;
     if !adopted {
@@ -269,6 +297,43 @@ pub(crate) async fn up(
     }
     ready::cluster(&client, crds).await?;
     Ok(kubeconfig)
+}
+
+/// Asks `kind`, beside the runtime: the supervisor has one thread, and must hear when its owner is gone.
+async fn ask_kind(tools: &Tools, arguments: Vec<String>) -> Result<String, Error> {
+    let kind = tools.kind.display().to_string();
+    let what = format!("kind {}", arguments.join(" "));
+    let asked = tokio::task::spawn_blocking(move || {
+        ask(&kind, &arguments.iter().map(String::as_str).collect::<Vec<_>>())
+    });
+    let answer = asked.await.map_err(|error| Error::Failed(error.to_string()))?;
+    answer.map_err(|why| Error::Kind { what, why })
+}
+
+/// Returns when a cluster is lost: its control plane does not run any more, or Docker does not answer.
+pub async fn lost(name: &str) -> Error {
+    let container = format!("{name}-control-plane");
+    let (mut missed, mut why) = (0, String::new());
+    while missed < LOOK.1 {
+        tokio::time::sleep(LOOK.0).await;
+        let container = container.clone();
+        let asked = tokio::task::spawn_blocking(move || {
+            ask("docker", &["inspect", "--format", "{{.State.Running}}", &container])
+        });
+        (missed, why) = match asked.await {
+            Ok(Ok(running)) if running.trim() == "true" => (0, String::new()),
+            Ok(Ok(_)) => (missed + 1, "its control plane has ended".to_owned()),
+            Ok(Err(why)) => (missed + 1, why),
+            Err(error) => (missed + 1, error.to_string()),
+        };
+    }
+    Error::Kind { what: format!("the kind cluster {name} is lost"), why }
+}
+
+/// The kind cluster that the plane in this folder has adopted, if it has.
+pub fn adopted(dir: &Path) -> Result<Option<String>, Error> {
+    let made = read_json::<Made>(&dir.join(RECORD))?;
+    Ok(made.filter(|made| made.adopted).map(|made| made.name))
 }
 
 async fn create(dir: &Path, config: &KindConfig, tools: &Tools) -> Result<(), Error> {
