@@ -141,14 +141,16 @@ fn nodes_come_though_all_are_killed() {
             (names.len() == 3).then_some(names)
         };
         let first = eventually_async("three nodes are Ready", &ready).await;
-        assert_eq!(containers(&name).len(), 3, "one for each claim: {:?}", containers(&name));
+        // one for each claim: what Docker made for a cloud that was killed meanwhile is swept
+        let one_each = async || (containers(&name).len() == 3).then_some(());
+        eventually_async("one container for each claim", &one_each).await;
 
         let victim = containers(&name).pop_first().unwrap();
         let killed = Command::new("docker").args(["rm", "-f", "-v", &victim]).output().unwrap();
         assert!(killed.status.success(), "{killed:?}");
         let refilled = async || ready().await.filter(|names| *names != first);
         eventually_async("the buffer is refilled", &refilled).await;
-        assert_eq!(containers(&name).len(), 3, "{:?}", containers(&name));
+        eventually_async("one container for each claim", &one_each).await;
     });
     bufconf(&world, &["cluster", "down", "--name", &name]).expect(0);
     assert_eq!(containers(&name), BTreeSet::new());

@@ -84,6 +84,8 @@ pub struct Machine {
     pub claim: String,
     /// UID of that claim.
     pub uid: String,
+    /// Which attempt it was, as the claim's annotation had it.
+    pub attempt: String,
     /// Whether it runs (a frozen one does).
     pub running: bool,
     /// Whether its processes are frozen.
@@ -151,12 +153,12 @@ impl Docker {
         let machine = |container: bollard::models::ContainerSummary| {
             let name = container.names?.first()?.trim_start_matches('/').to_owned();
             let labels = container.labels?;
-            labels.contains_key(ATTEMPT).then_some(())?;
             let state = container.state?;
             Some(Machine {
                 name,
                 claim: labels.get(CLAIM)?.clone(),
                 uid: labels.get(CLAIM_UID)?.clone(),
+                attempt: labels.get(ATTEMPT)?.clone(),
                 frozen: state == ContainerSummaryStateEnum::PAUSED,
                 running: matches!(
                     state,

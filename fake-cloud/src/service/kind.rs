@@ -388,8 +388,9 @@ pub(super) async fn runs(world: &World, uid: &str) -> Result<bool, Error> {
     Ok(machines(world, uid).await?.iter().any(|machine| machine.running))
 }
 
-/// Removes containers whose claim is gone: what a cloud that was killed has left behind. Two live reads, ten seconds apart,
-/// must have said so.
+/// Removes what a cloud that was killed has left behind: containers whose claim is gone, and those of an attempt that is not the
+/// claim's last one. Docker may have made such a container after its successor had looked for it. Two live reads, ten seconds
+/// apart, must have said so.
 pub(super) async fn sweep(world: Arc<World>) {
     world.synced().await;
     let Some(kind) = &world.kind else { return std::future::pending().await };
@@ -398,14 +399,14 @@ pub(super) async fn sweep(world: Arc<World>) {
         let orphans = match orphans(&world, kind).await {
             Ok(orphans) => orphans,
             Err(error) => {
-                warn!(error = chain(&error), "containers without a claim can't be looked for");
+                warn!(error = chain(&error), "containers that no claim has can't be looked for");
                 Vec::new()
             }
         };
         for orphan in orphans.iter().filter(|orphan| before.contains(*orphan)) {
             let removed = async { kind.docker().await?.remove(&orphan.name).await };
             match removed.await {
-                Ok(()) => info!(container = orphan.name, "removed, its claim is gone"),
+                Ok(()) => info!(container = orphan.name, "removed, no claim has it"),
                 Err(error) => warn!(container = orphan.name, error = chain(&error), "can't be removed"),
             }
         }
@@ -420,7 +421,10 @@ async fn orphans(world: &World, kind: &Kind) -> Result<Vec<Machine>, Error> {
     let mut orphans = Vec::new();
     for machine in kind.machines(None).await? {
         let claim = claims.get_opt(&machine.claim).await.map_err(doing("looking for a claim"))?;
-        if claim.is_none_or(|claim| claim::uid(&claim) != machine.uid) {
+        let is_its = |claim: &NodeClaim| {
+            claim::uid(claim) == machine.uid && claim.annotations().get(ATTEMPT) == Some(&machine.attempt)
+        };
+        if !claim.as_ref().is_some_and(is_its) {
             orphans.push(machine);
         }
     }
