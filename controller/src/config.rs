@@ -64,7 +64,7 @@ impl FromStr for FeatureGates {
 
 impl From<FeatureGates> for Settings {
     fn from(gates: FeatureGates) -> Self {
-        Self { capacity_buffer: gates.capacity_buffer }
+        Self { capacity_buffer: gates.capacity_buffer, search: false }
     }
 }
 

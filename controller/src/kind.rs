@@ -8,12 +8,16 @@ use buffer_core::snapshot::ObjectKey;
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Kind {
     Buffer,
+    Quota,
     Template,
     Deployment,
     StatefulSet,
     ReplicaSet,
+    ReplicationController,
+    Job,
     Pod,
     DaemonSet,
+    DisruptionBudget,
     Node,
     Claim,
     Pool,
@@ -25,12 +29,16 @@ impl Kind {
     pub fn name(self) -> &'static str {
         match self {
             Self::Buffer => "CapacityBuffer",
+            Self::Quota => "ResourceQuota",
             Self::Template => "PodTemplate",
             Self::Deployment => "Deployment",
             Self::StatefulSet => "StatefulSet",
             Self::ReplicaSet => "ReplicaSet",
+            Self::ReplicationController => "ReplicationController",
+            Self::Job => "Job",
             Self::Pod => "Pod",
             Self::DaemonSet => "DaemonSet",
+            Self::DisruptionBudget => "PodDisruptionBudget",
             Self::Node => "Node",
             Self::Claim => "NodeClaim",
             Self::Pool => "NodePool",

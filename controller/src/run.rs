@@ -45,6 +45,10 @@ const QUIET: Duration = Duration::from_millis(5);
 const LATEST: Duration = Duration::from_millis(50);
 /// The safety net: a plan at least this often.
 const RESYNC: Duration = Duration::from_secs(30);
+/// Better nodes are looked for after so long without a change.
+const IDLE: Duration = Duration::from_secs(1);
+/// They are looked for again after so long although nothing has changed: prices and offerings may have, and budgets' schedules.
+const SEARCH_AGAIN: Duration = Duration::from_mins(5);
 /// How long the first lists may take.
 const LIST_PATIENCE: Duration = Duration::from_secs(20);
 /// How long writes that are on their way may take at the end.
@@ -85,6 +89,8 @@ enum Reason {
     Free,
     /// A time has come: the plan's wake-up, the end of a pod's protection or of a rest after a failure.
     Timer,
+    /// Nothing has happened for [`IDLE`]: time to look for better nodes.
+    Search,
     /// Nothing, for [`RESYNC`].
     Resync,
 }
@@ -97,6 +103,7 @@ impl Reason {
             Self::Own => "follow_up",
             Self::Free => "object_free",
             Self::Timer => "timer",
+            Self::Search => "search",
             Self::Resync => "resync",
         }
     }
@@ -135,6 +142,8 @@ struct Controller<P> {
     /// Plans in a row that only own writes caused.
     follow_ups: u32,
     planned: Instant,
+    /// When better nodes were looked for, if nothing has changed since.
+    searched: Option<Instant>,
     /// When to plan even if nothing changes.
     timer: (Instant, Reason),
 }
@@ -165,6 +174,7 @@ where
             left_out: false,
             follow_ups: 0,
             planned: now,
+            searched: None,
             timer: (now + RESYNC, Reason::Resync),
         }
     }
@@ -323,7 +333,8 @@ where
         self.cache.expire(now, time);
         self.backoff.forget(now);
         self.events.forget(now);
-        let (planner, settings, inside) = (self.planner.clone(), self.settings, span.clone());
+        let settings = Settings { search: reason == Reason::Search, ..self.settings };
+        let (planner, inside) = (self.planner.clone(), span.clone());
         let snapshot = self.cache.lend();
         let (snapshot, plan) = tokio::task::spawn_blocking(move || {
             let plan = inside.in_scope(|| planner(&snapshot, settings, time));
@@ -336,7 +347,14 @@ where
         self.metrics.plan(reason.name(), self.planned - now);
         self.metrics.buffers(self.cache.buffers());
 
-        self.timer = self.next_timer(plan.wake_up, time);
+        let by_itself = matches!(reason, Reason::Search | Reason::Timer | Reason::Resync);
+        if settings.search {
+            self.searched = Some(now);
+        }
+        if !by_itself || !plan.changes_nothing() {
+            self.searched = None;
+        }
+        self.timer = self.next_timer(&plan, time);
         let again = plan.wake_up.is_some_and(|wake_up| wake_up <= time);
         self.carry_out(plan, &span, time);
         self.verified.clear();
@@ -347,15 +365,20 @@ where
         Ok(())
     }
 
-    fn next_timer(&self, wake_up: Option<Timestamp>, time: Timestamp) -> (Instant, Reason) {
-        let wake_up = [wake_up, self.cache.next_expiry()].into_iter().flatten().min();
-        let span = wake_up.map(|wake_up| wake_up.duration_since(time).unsigned_abs());
-        match (wake_up, span) {
-            (Some(wake_up), Some(span)) if wake_up > time && span < RESYNC => {
-                (self.planned + span, Reason::Timer)
-            }
-            _ => (self.planned + RESYNC, Reason::Resync),
-        }
+    fn next_timer(&self, plan: &Plan, time: Timestamp) -> (Instant, Reason) {
+        let wake_up = [plan.wake_up, self.cache.next_expiry()].into_iter().flatten().min();
+        let wake_up = wake_up
+            .filter(|wake_up| *wake_up > time)
+            .map(|wake_up| (self.planned + wake_up.duration_since(time).unsigned_abs(), Reason::Timer));
+        let search = plan.search.then(|| match self.searched {
+            None => (self.planned + IDLE, Reason::Search),
+            Some(searched) => ((searched + SEARCH_AGAIN).max(self.planned + IDLE), Reason::Search),
+        });
+        let resync = (self.planned + RESYNC, Reason::Resync);
+        [wake_up, search]
+            .into_iter()
+            .flatten()
+            .fold(resync, |first, other| if other.0 < first.0 { other } else { first })
     }
 
     /// Sends the writes of a plan, but for those to objects that are busy or rest.

@@ -13,7 +13,9 @@ use futures::{StreamExt, TryStreamExt};
 use jiff::Timestamp;
 use k8s_openapi::api::{
     apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet},
-    core::v1::{Node, Pod, PodTemplate},
+    batch::v1::Job,
+    core::v1::{Node, Pod, PodTemplate, ReplicationController, ResourceQuota},
+    policy::v1::PodDisruptionBudget,
 };
 use kube::{Api, Client, Resource, runtime::watcher};
 use serde::de::DeserializeOwned;
@@ -81,14 +83,22 @@ impl Watches {
             Self { kinds: Vec::new(), troubles: Arc::clone(&shared.troubles), tasks: JoinSet::new() };
         if buffers {
             watches.add(&shared, Kind::Buffer, |buffer: CapacityBuffer| Ok(convert::buffer(buffer)));
+            watches.add(&shared, Kind::Quota, |quota: ResourceQuota| convert::quota(quota));
             watches.add(&shared, Kind::Template, |template: PodTemplate| convert::template(template));
             watches.add(&shared, Kind::Deployment, |set: Deployment| convert::deployment(set));
             watches.add(&shared, Kind::StatefulSet, |set: StatefulSet| convert::stateful_set(set));
             watches.add(&shared, Kind::ReplicaSet, |set: ReplicaSet| convert::replica_set(set));
+            watches.add(&shared, Kind::ReplicationController, |set: ReplicationController| {
+                convert::replication_controller(set)
+            });
+            watches.add(&shared, Kind::Job, |job: Job| convert::job(job));
         }
         let interner = Arc::clone(interner);
         watches.add(&shared, Kind::Pod, move |pod: Pod| convert::pod(pod, &interner, Timestamp::now()));
         watches.add(&shared, Kind::DaemonSet, |set: DaemonSet| convert::daemon_set(set));
+        watches.add(&shared, Kind::DisruptionBudget, |budget: PodDisruptionBudget| {
+            Ok(convert::disruption_budget(budget))
+        });
         watches.add(&shared, Kind::Node, |node: Node| convert::node(node));
         watches.add(&shared, Kind::Claim, |claim: NodeClaim| Ok(convert::claim(claim)));
         watches.add(&shared, Kind::Pool, |pool: NodePool| Ok(convert::pool(pool)));

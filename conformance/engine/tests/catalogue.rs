@@ -55,10 +55,7 @@ fn the_committed_scenarios_are_sound() {
 }
 
 /// Rows that are to be judged and have no scenario yet. The list only gets shorter.
-const WITHOUT_SCENARIO: [&str; 18] = [
-    "A14", "B11", "B13", "B14", "C2", "C3", "C4", "C9", "C14", "E1", "E2", "E3", "E4", "E5", "E6", "E8",
-    "G6", "I1",
-];
+const WITHOUT_SCENARIO: [&str; 8] = ["A14", "B11", "B13", "B14", "C4", "C9", "C14", "I1"];
 
 #[test]
 fn every_row_that_judges_has_a_scenario_and_every_scenario_a_row() {

@@ -36,6 +36,15 @@ pub mod buffer {
     /// Message of [`BUFFER_EMPTY`].
     pub const EMPTY_MESSAGE: &str = "Buffer has zero desired replicas";
 
+    /// Reason of [`LIMITED_BY_QUOTAS`], limited or not.
+    pub const QUOTAS_ALLOCATED: &str = "ResourceQuotasAllocated";
+
+    /// Message of `LimitedByQuotas=True`.
+    #[must_use]
+    pub fn limited_message(wanted: i32, allowed: i32, quotas: &[&str]) -> String {
+        format!("Buffer replicas limited from {wanted} to {allowed} due to quotas: {}", quotas.join(", "))
+    }
+
     /// Message of [`FITS_EXISTING_CAPACITY`].
     #[must_use]
     pub fn fits_message(desired: i32) -> String {
@@ -57,8 +66,16 @@ pub mod claim {
     pub const REGISTERED: &str = "Registered";
     /// Its node takes pods.
     pub const INITIALIZED: &str = "Initialized";
-    /// Nothing but daemons ran on its node for the pool's `consolidateAfter`.
+    /// No pod came to its node or left it for the pool's `consolidateAfter`.
     pub const CONSOLIDATABLE: &str = "Consolidatable";
+    /// It is not as its pool wants it any more.
+    pub const DRIFTED: &str = "Drifted";
+    /// `Drifted=True`: the pool's template has changed.
+    pub const NODE_POOL_DRIFTED: &str = "NodePoolDrifted";
+    /// `Drifted=True`: the pool's requirements no longer admit it.
+    pub const REQUIREMENTS_DRIFTED: &str = "RequirementsDrifted";
+    /// `Drifted=True`: its instance type is not sold any more.
+    pub const INSTANCE_TYPE_NOT_FOUND: &str = "InstanceTypeNotFound";
     /// `Launched=False`: all offerings of the claim failed.
     pub const INSUFFICIENT_CAPACITY: &str = "InsufficientCapacity";
     /// `Launched=Unknown`: the purchase failed and is tried again.
@@ -89,6 +106,12 @@ pub mod pool {
 
 /// Event on a node, and its claim, that buffer pods keep from being consolidated.
 pub const UNCONSOLIDATABLE_EVENT: &str = "Unconsolidatable";
+
+/// Event on a node, and its claim, that should be disrupted and can't be.
+pub const DISRUPTION_BLOCKED_EVENT: &str = "DisruptionBlocked";
+
+/// Event on a node, and its claim, that goes.
+pub const DISRUPTION_TERMINATING_EVENT: &str = "DisruptionTerminating";
 
 /// Message of [`UNCONSOLIDATABLE_EVENT`] for buffer pods.
 #[must_use]

@@ -307,7 +307,7 @@ pub struct Budget {
 }
 
 /// Why a node is disrupted.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, Ord, PartialEq, PartialOrd, Serialize)]
 #[allow(missing_docs)] // the names are Karpenter's
 pub enum DisruptionReason {
     Underutilized,

@@ -20,6 +20,10 @@ pub const TERMINATION_FINALIZER: &str = "karpenter.sh/termination";
 pub const INSTANCE_FINALIZER: &str = "bufconf.dev/instance";
 /// Annotation of claims and pools: hash of the pool's template.
 pub const NODEPOOL_HASH: &str = "karpenter.sh/nodepool-hash";
+/// Annotation of claims: how [`NODEPOOL_HASH`] was made. Hashes of different versions are not compared.
+pub const NODEPOOL_HASH_VERSION: &str = "karpenter.sh/nodepool-hash-version";
+/// Value of [`NODEPOOL_HASH_VERSION`] here.
+pub const HASH_VERSION: &str = "bufconf-v1";
 
 /// Node label: instance type.
 pub const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";

@@ -12,19 +12,22 @@ use crate::{
     index::sorted,
     place::Outcome,
     plan::BufferStatus,
+    quota,
     resolve::{Referents, Resolution, is_ours, resolve},
     snapshot::{Buffer, Snapshot},
 };
 
-const OURS: [&str; 2] = [text::PROVISIONING, text::READY_FOR_PROVISIONING];
+const OURS: [&str; 3] = [text::LIMITED_BY_QUOTAS, text::PROVISIONING, text::READY_FOR_PROVISIONING];
 
 /// A buffer that is acted on, with what became of its reference.
 #[derive(Clone, Debug)]
 pub struct Active<'a> {
     /// The buffer.
     pub buffer: &'a Buffer,
-    /// What became of its reference.
+    /// What became of its reference, with the number of chunks that its quotas allow.
     pub resolution: Resolution<'a>,
+    /// The condition `LimitedByQuotas`, where there is something to say.
+    pub quotas: Option<Wanted>,
 }
 
 /// The buffers that are acted on, by key: those of our strategy that are not being deleted.
@@ -33,7 +36,11 @@ pub fn active(snapshot: &Snapshot) -> Vec<Active<'_>> {
     let buffers = sorted(&snapshot.buffers, |buffer| &buffer.key).into_iter();
     let buffers = buffers.filter(|buffer| !buffer.deleting && is_ours(buffer));
     let referents = Referents::new(snapshot);
-    buffers.map(|buffer| Active { buffer, resolution: resolve(buffer, &referents) }).collect()
+    let mut active: Vec<Active<'_>> = buffers
+        .map(|buffer| Active { buffer, resolution: resolve(buffer, &referents), quotas: None })
+        .collect();
+    quota::limit(&mut active, snapshot);
+    active
 }
 
 /// How the chunks of one buffer fare.
@@ -100,10 +107,15 @@ fn status(active: &Active<'_>, share: Share, now: Timestamp) -> CapacityBufferSt
         provisioning_strategy: Some(
             buffer.spec.provisioning_strategy.clone().unwrap_or_else(|| ACTIVE_CAPACITY.to_owned()),
         ),
-        conditions: vec![
-            condition(active.resolution.condition.clone()),
-            condition(provisioning(replicas, share)),
-        ],
+        conditions: [
+            Some(active.resolution.condition.clone()),
+            active.quotas.clone(),
+            Some(provisioning(replicas, share)),
+        ]
+        .into_iter()
+        .flatten()
+        .map(condition)
+        .collect(),
     }
 }
 

@@ -22,8 +22,7 @@ use crate::{
     offers::{self, Catalogue, Type},
     place::{Daemon, Outcome},
     plan::NewClaim,
-    pools,
-    requirements::Requirements,
+    requirements::{Requirements, Values},
     snapshot::{Claim, Labels, PodShape, Resources},
 };
 
@@ -38,6 +37,9 @@ const LONGEST_NAME: usize = 63;
 
 /// Annotation of a claim: `<number of the purchase>:<demand>=<copies>,…`, where `<demand>` is the start of a group's key.
 pub const BOUGHT_FOR: &str = "karpenter.sh/bought-for";
+
+/// Annotation of a claim: UIDs of the claims that it is to replace, with commas between (names come back).
+pub const REPLACES: &str = "karpenter.sh/replaces";
 
 /// What a claim was bought for.
 #[derive(Clone, Debug, Default)]
@@ -91,6 +93,8 @@ struct Shop<'a> {
     /// What the limits leave; only limited resources.
     left: Resources,
     in_flight: usize,
+    /// Every offering must cost less than this.
+    below: Option<f64>,
 }
 
 /// A new node of one type, with its daemons.
@@ -219,17 +223,41 @@ impl<'a> Market<'a> {
         Ok(())
     }
 
+    /// Buys only what is sure to cost less than `price`, of one capacity type if that is given.
+    pub(crate) fn below(mut self, price: f64, capacity_type: Option<&str>) -> Self {
+        for shop in &mut self.pools {
+            shop.below = Some(price);
+            if let Some(only) = capacity_type {
+                shop.base.and(labels::CAPACITY_TYPE, &Values::one_of([only]));
+            }
+        }
+        self
+    }
+
     /// The claims to create, by name.
     pub(crate) fn into_claims(self) -> Vec<NewClaim> {
-        let pools = &self.pools;
-        let claims = self
-            .planned
-            .iter()
-            .filter_map(|planned| Some(planned.to_claim(pools.get(planned.pool)?, self.number)));
-        let mut claims: Vec<NewClaim> = claims.collect();
-        claims.sort_by(|one, two| one.name.cmp(&two.name));
-        claims
+        self.into_purchase().claims
     }
+
+    /// All that was bought.
+    pub(crate) fn into_purchase(self) -> Purchase {
+        let pools = &self.pools;
+        let shops = || self.planned.iter().filter_map(|planned| Some((planned, pools.get(planned.pool)?)));
+        let fewest_types = shops().map(|(planned, _)| planned.types.len()).min().unwrap_or(0);
+        let mut claims: Vec<NewClaim> =
+            shops().map(|(planned, shop)| planned.to_claim(shop, self.number)).collect();
+        claims.sort_by(|one, two| one.name.cmp(&two.name));
+        Purchase { claims, fewest_types }
+    }
+}
+
+/// What was bought for one purpose.
+#[derive(Debug)]
+pub(crate) struct Purchase {
+    /// The claims to create, by name.
+    pub(crate) claims: Vec<NewClaim>,
+    /// The number of instance types that the claim with the fewest can become.
+    pub(crate) fewest_types: usize,
 }
 
 impl<'a> Shop<'a> {
@@ -262,7 +290,7 @@ impl<'a> Shop<'a> {
                 !leaving.claims[*at] && !index.node_of(view).is_some_and(|node| node.initialized)
             })
             .count();
-        let mut shop = Self { view, catalogue, base, fresh: Rc::new([]), left, in_flight };
+        let mut shop = Self { view, catalogue, base, fresh: Rc::new([]), left, in_flight, below: None };
         shop.fresh = catalogue.types.iter().map(|kind| shop.fresh(kind, daemons)).collect();
         shop
     }
@@ -325,7 +353,10 @@ impl<'a> Shop<'a> {
     }
 
     fn can_be(&self, kind: &Type, wanted: &Requirements) -> bool {
-        kind.suits(wanted, self.catalogue) && kind.buyable(wanted).next().is_some()
+        let mut offerings = kind.buyable(wanted).peekable();
+        kind.suits(wanted, self.catalogue)
+            && offerings.peek().is_some()
+            && self.below.is_none_or(|price| offerings.all(|sold| sold.price < price))
     }
 
     /// How many copies the next claim takes, and the types that hold them.
@@ -489,7 +520,8 @@ impl<'a> Planned<'a> {
         amounts::add(&mut requests, &least_overhead.unwrap_or_default(), 1);
 
         let mut annotations = template.metadata.annotations.clone();
-        annotations.insert(labels::NODEPOOL_HASH.to_owned(), pools::template_hash(shop.view.pool));
+        annotations.insert(labels::NODEPOOL_HASH.to_owned(), shop.view.hash.clone());
+        annotations.insert(labels::NODEPOOL_HASH_VERSION.to_owned(), labels::HASH_VERSION.to_owned());
         annotations.insert(BOUGHT_FOR.to_owned(), format!("{number}:{}", self.bought_for.join(",")));
         NewClaim {
             name: self.name.clone(),

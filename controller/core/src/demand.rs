@@ -5,6 +5,7 @@
 use std::{cmp::Reverse, collections::BTreeMap};
 
 use buffer_api::Quantity;
+use jiff::{SignedDuration, Timestamp};
 use sha2::{Digest, Sha256};
 
 use crate::{
@@ -60,9 +61,49 @@ pub(crate) fn demand<'a>(
     let moving = moving.flat_map(|(view, _)| view.pods.iter().copied());
     let moving = moving.filter(|pod| !pod.daemon && !pod.mirror && !pod.deleting);
 
-    let mut keys = Keys::default();
+    grouped(pending.chain(moving), chunks, &mut Keys::default())
+}
+
+/// How long the scheduler may take to look at a new pod, and a controller to make a pod in place of one that was told to end.
+const UNDECIDED: SignedDuration = SignedDuration::from_secs(5);
+
+/// Pods that may want a place in a moment.
+#[derive(Debug, Default)]
+pub(crate) struct Moving<'a> {
+    /// New ones that the scheduler has yet to look at.
+    pub(crate) new: Vec<Group<'a>>,
+    /// Pods have just been told to end on a node that leaves: their successors are not seen yet.
+    pub(crate) ending: bool,
+    /// When the first of them stops being one.
+    pub(crate) until: Option<Timestamp>,
+}
+
+/// Finds the pods that may want a place in a moment.
+pub(crate) fn moving<'a>(index: &Index<'a>, leaving: &[bool]) -> Moving<'a> {
+    let until =
+        |since: Option<Timestamp>| since?.checked_add(UNDECIDED).ok().filter(|time| *time > index.now);
+    let is_new = |pod: &&Pod| !pod.unschedulable && !pod.deleting && !pod.daemon && !pod.mirror;
+    let new: Vec<&Pod> =
+        index.unbound.iter().copied().filter(is_new).filter(|pod| until(pod.created).is_some()).collect();
+    let nodes = index.nodes.iter().zip(leaving).filter(|(_, leaves)| **leaves);
+    let pods = nodes.flat_map(|(view, _)| view.pods.iter().copied());
+    let ending = pods.filter(|pod| !pod.daemon && !pod.mirror).filter_map(|pod| until(pod.deleted_at)).min();
+    let first = new.iter().filter_map(|pod| until(pod.created)).min();
+    Moving {
+        new: grouped(new.into_iter(), std::iter::empty(), &mut Keys::default()),
+        ending: ending.is_some(),
+        until: [ending, first].into_iter().flatten().min(),
+    }
+}
+
+/// Groups pods and chunks by shape, in the order in which they are to be placed.
+pub(crate) fn grouped<'a>(
+    pods: impl Iterator<Item = &'a Pod>,
+    chunks: impl Iterator<Item = (usize, &'a PodShape, u64)>,
+    keys: &mut Keys,
+) -> Vec<Group<'a>> {
     let mut real: BTreeMap<String, Group<'a>> = BTreeMap::new();
-    for pod in pending.chain(moving) {
+    for pod in pods {
         let key = keys.of(&pod.shape);
         let group = real.entry(key.clone()).or_insert_with(|| Group {
             key,
@@ -105,8 +146,8 @@ pub(crate) fn demand<'a>(
 }
 
 /// Keys of shapes; pods that share a shape in memory are hashed once.
-#[derive(Default)]
-struct Keys(BTreeMap<*const PodShape, String>);
+#[derive(Debug, Default)]
+pub(crate) struct Keys(BTreeMap<*const PodShape, String>);
 
 impl Keys {
     fn of(&mut self, shape: &PodShape) -> String {

@@ -300,7 +300,7 @@ fn differing_labels(keys: Option<&[String]>, owner: &PodShape, other: &PodShape)
 }
 
 /// Source: meta/v1 LabelSelector; an empty selector selects everything.
-fn selects(selector: &LabelSelector, labels: &Labels) -> bool {
+pub(crate) fn selects(selector: &LabelSelector, labels: &Labels) -> bool {
     let wanted = selector.match_labels.iter().flatten();
     wanted.into_iter().all(|(key, value)| labels.get(key) == Some(value))
         && selector.match_expressions.iter().flatten().all(|requirement| {

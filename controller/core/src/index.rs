@@ -9,7 +9,7 @@ use crate::{
     conditions::is_true,
     offers::Catalogue,
     pools,
-    snapshot::{Claim, DaemonSet, Node, Pod, Pool, Snapshot},
+    snapshot::{Claim, DaemonSet, DisruptionBudget, Node, Pod, Pool, Snapshot},
 };
 
 /// A snapshot whose lists stand in a fixed order, whatever order they came in.
@@ -27,6 +27,8 @@ pub struct Index<'a> {
     pub catalogues: Vec<Catalogue>,
     /// DaemonSets by key.
     pub daemons: Vec<&'a DaemonSet>,
+    /// PodDisruptionBudgets by key.
+    pub disruption_budgets: Vec<&'a DisruptionBudget>,
     /// Pods that no node carries, by key.
     pub unbound: Vec<&'a Pod>,
 }
@@ -68,6 +70,8 @@ pub struct PoolView<'a> {
     pub catalogue: Option<usize>,
     /// The conditions that it should have.
     pub health: pools::Health,
+    /// Hash of its template.
+    pub hash: String,
 }
 
 impl<'a> Index<'a> {
@@ -81,6 +85,7 @@ impl<'a> Index<'a> {
             pools: Vec::new(),
             catalogues: Vec::new(),
             daemons: sorted(&snapshot.daemon_sets, |set| &set.key),
+            disruption_budgets: sorted(&snapshot.disruption_budgets, |budget| &budget.key),
             unbound: Vec::new(),
         };
         index.add_pools(snapshot);
@@ -105,7 +110,8 @@ impl<'a> Index<'a> {
                     self.catalogues.len() - 1
                 })
             });
-            self.pools.push(PoolView { pool, catalogue, health: pools::health(pool, class) });
+            let (health, hash) = (pools::health(pool, class), pools::template_hash(pool));
+            self.pools.push(PoolView { pool, catalogue, health, hash });
         }
     }
 

@@ -5,7 +5,8 @@
 //! Nothing here knows a client, a clock, a log or a task.
 //!
 //! One concept, one home:
-//! * [`size`]: how many chunks; [`resolve`]: from a buffer to shape, size and `ReadyForProvisioning`; [`buffers`]: its whole status;
+//! * [`size`]: how many chunks; [`resolve`]: from a buffer to shape, size and `ReadyForProvisioning`; `quota`: what quotas leave of it;
+//!   [`buffers`]: its whole status;
 //! * [`requirements`]: label requirements; [`fit`]: may this pod be on that node; [`demand`]: what wants a place; [`place`]: who goes where;
 //! * [`claims`]: what to buy; [`lifecycle`]: the life of a claim and its node; [`disrupt`]: who may go; [`pools`]: NodePools.
 
@@ -15,6 +16,7 @@ mod conditions;
 mod expected;
 mod index;
 mod offers;
+mod quota;
 
 pub mod buffers;
 pub mod claims;

@@ -17,7 +17,9 @@ use k8s_openapi::{api::core::v1::Taint, apimachinery::pkg::apis::meta::v1::Condi
 use crate::{
     amounts, claims,
     conditions::{Wanted, find, is_true, same},
-    disrupt, fit,
+    disrupt::{self, drift, quiet},
+    duration::{self, Span},
+    fit,
     index::{ClaimView, Index, NodeView},
     plan::{ClaimStatus, DeleteClaim, DeleteReason, Draft, Eviction},
     snapshot::{Claim, Pod},
@@ -29,6 +31,8 @@ pub const LAUNCH: SignedDuration = SignedDuration::from_mins(5);
 pub const REGISTRATION: SignedDuration = SignedDuration::from_mins(15);
 /// A claim whose node has never been ready and is not by then is deleted.
 pub const FIRST_READY: SignedDuration = SignedDuration::from_mins(15);
+/// Age at which a claim is replaced if it says nothing else.
+pub const EXPIRE_AFTER: SignedDuration = SignedDuration::from_hours(720);
 /// A node that is initialised within this time of its launch gets all its conditions in one write.
 pub const PROMPT: SignedDuration = SignedDuration::from_secs(5);
 /// Pods that end on a node that has been silent for so long are not waited for: nobody is there to end them.
@@ -37,7 +41,7 @@ pub const DEAD: SignedDuration = SignedDuration::from_mins(1);
 const DRAIN: SignedDuration = SignedDuration::from_secs(1);
 
 /// Conditions of a claim that are ours; `Launched` is the cloud's.
-const OURS: [&str; 3] = [text::CONSOLIDATABLE, text::INITIALIZED, text::REGISTERED];
+const OURS: [&str; 4] = [text::CONSOLIDATABLE, text::DRIFTED, text::INITIALIZED, text::REGISTERED];
 
 /// Who leaves: nobody is placed there, and whoever is there needs another place.
 #[derive(Debug)]
@@ -125,6 +129,12 @@ fn failure(index: &Index<'_>, view: &ClaimView<'_>, draft: &mut Draft) -> Option
         return Some(DeleteReason::NodeGone);
     }
     let created = claim.created;
+    if let Some(end) = expires(claim) {
+        if end <= index.now {
+            return Some(DeleteReason::Expired);
+        }
+        draft.wake(end);
+    }
     // A node that is there is registered by this plan.
     let (since, patience) = match node {
         _ if !view.is_launched() => (launched.map(|own| own.last_transition_time.0).or(created), LAUNCH),
@@ -140,6 +150,15 @@ fn failure(index: &Index<'_>, view: &ClaimView<'_>, draft: &mut Draft) -> Option
     }
     draft.wake(deadline);
     None
+}
+
+/// When a claim is to be replaced, whatever budgets and pods say. A text that is no duration never comes to an end.
+fn expires(claim: &Claim) -> Option<Timestamp> {
+    let span = claim.spec.expire_after.as_deref().map_or(Ok(Span::After(EXPIRE_AFTER)), duration::parse);
+    match span {
+        Ok(Span::After(span)) => claim.created?.checked_add(span).ok(),
+        Ok(Span::Never) | Err(_) => None,
+    }
 }
 
 /// Registers the node of a claim, and initialises it if nothing keeps it from that.
@@ -251,7 +270,8 @@ fn report(index: &Index<'_>, view: &ClaimView<'_>, waits: &Waits, draft: &mut Dr
     let mut wanted =
         vec![condition(text::REGISTERED, waits.registered), condition(text::INITIALIZED, waits.initialized)];
     if waits.initialized.is_none() {
-        wanted.extend(disrupt::consolidatable(index, view, draft));
+        wanted.extend(quiet::consolidatable(index, view, draft));
+        wanted.extend(drift::drifted(index, view));
     }
     let conditions: Vec<Condition> =
         wanted.into_iter().map(|wanted| wanted.over(stored, None, index.now)).collect();
@@ -276,13 +296,15 @@ fn leave(index: &Index<'_>, view: &ClaimView<'_>, draft: &mut Draft) {
         }
         time <= index.now
     });
+    let deadline = deadline(claim);
+    let out_of_time = deadline.is_some_and(|time| time <= index.now);
     let mark = disrupt::mark();
     let to_drain: Vec<&Pod> = node
         .pods
         .iter()
         .copied()
         .filter(|pod| !pod.daemon && !pod.mirror && !fit::tolerates(&pod.shape.tolerations, [&mark]))
-        .filter(|pod| !(dead && pod.deleting))
+        .filter(|pod| !(dead && pod.deleting || out_of_time))
         .collect();
     // A node that was never registered carries a taint that keeps pods off as well.
     let marked = node.has_taint(&mark.key) || node.has_taint(UNREGISTERED_TAINT);
@@ -302,14 +324,41 @@ fn leave(index: &Index<'_>, view: &ClaimView<'_>, draft: &mut Draft) {
     if !node.node.deleting {
         draft.node(&node.node.name).delete = true;
     }
-    // Pods that forbid disruption are waited for; see reference A16.
-    let evictable = to_drain.iter().filter(|pod| !pod.deleting && !pod.do_not_disrupt);
-    let evictions: Vec<Eviction> =
-        evictable.map(|pod| Eviction { pod: pod.key.clone(), uid: pod.uid.clone() }).collect();
+    if let Some(time) = deadline {
+        draft.wake(time);
+    }
+    let evictions: Vec<Eviction> = to_drain
+        .iter()
+        .filter(|pod| !pod.deleting)
+        .filter_map(|pod| eviction(pod, deadline, index.now, draft))
+        .collect();
     if !evictions.is_empty() {
         draft.wake(later(index.now, DRAIN));
     }
     draft.plan.evict.extend(evictions);
+}
+
+/// Until when the node of a claim that is being deleted may be drained.
+fn deadline(claim: &Claim) -> Option<Timestamp> {
+    let span = duration::parse(claim.spec.termination_grace_period.as_deref()?);
+    match span {
+        Ok(Span::After(span)) => claim.deleted_at?.checked_add(span).ok(),
+        Ok(Span::Never) | Err(_) => None,
+    }
+}
+
+/// How a pod is made to leave. One that would not have its grace before the deadline is deleted, whatever protects it; until then
+/// one that forbids disruption is waited for. Source: reference A16.
+fn eviction(pod: &Pod, deadline: Option<Timestamp>, now: Timestamp, draft: &mut Draft) -> Option<Eviction> {
+    let evict = |force| Some(Eviction { pod: pod.key.clone(), uid: pod.uid.clone(), force });
+    if let Some(deadline) = deadline {
+        let last = deadline.checked_sub(SignedDuration::from_secs(pod.grace_seconds)).unwrap_or(now);
+        if last <= now {
+            return evict(Some(deadline.duration_since(now).as_secs().max(1)));
+        }
+        draft.wake(last);
+    }
+    if pod.do_not_disrupt { None } else { evict(None) }
 }
 
 fn release(claim: &Claim, draft: &mut Draft) {

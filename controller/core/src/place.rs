@@ -6,6 +6,8 @@
 //!
 //! A claim counts from the moment that it exists, whatever state it is in, so that no node is bought twice.
 
+use std::collections::BTreeSet;
+
 use buffer_api::labels;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Taint;
@@ -127,7 +129,7 @@ impl<'a> Room<'a> {
     }
 
     /// Takes in as many copies as fit, at most `most`; how many.
-    fn place(&mut self, group: usize, needs: &Needs<'a>, most: u64, outcome: &mut Outcome) -> u64 {
+    pub(crate) fn place(&mut self, group: usize, needs: &Needs<'a>, most: u64, outcome: &mut Outcome) -> u64 {
         let count = self.copies(needs).min(most);
         if count == 0 {
             return 0;
@@ -174,9 +176,16 @@ impl<'a> Daemon<'a> {
 }
 
 /// All places there are, in the order in which they are filled.
-pub(crate) fn rooms<'a>(index: &'a Index<'a>, leaving: &Leaving, daemons: &[Daemon<'a>]) -> Vec<Room<'a>> {
+///
+/// `marked` nodes are taken to be marked for removal.
+pub(crate) fn rooms<'a>(
+    index: &'a Index<'a>,
+    leaving: &Leaving,
+    daemons: &[Daemon<'a>],
+    marked: &BTreeSet<usize>,
+) -> Vec<Room<'a>> {
     let nodes = index.nodes.iter().enumerate().filter(|(at, _)| !leaving.nodes[*at]);
-    let nodes = nodes.filter_map(|(at, view)| node_room(index, at, view, daemons));
+    let nodes = nodes.filter_map(|(at, view)| node_room(index, at, view, daemons, marked.contains(&at)));
     let claims = index.claims.iter().enumerate();
     let claims = claims.filter(|(at, view)| !leaving.claims[*at] && view.node.is_none());
     let claims = claims.map(|(at, view)| claim_room(index, at, view, daemons));
@@ -202,6 +211,7 @@ fn node_room<'a>(
     at: usize,
     view: &'a NodeView<'a>,
     daemons: &[Daemon<'a>],
+    is_marked: bool,
 ) -> Option<Room<'a>> {
     let node = view.node;
     if node.unschedulable {
@@ -217,7 +227,7 @@ fn node_room<'a>(
     let initialized = claim.is_none() || view.initialized;
     let standing = if !(node.ready && initialized) {
         Standing::Coming
-    } else if claim.is_some() && view.has_taint(labels::DISRUPTED_TAINT) {
+    } else if claim.is_some() && (is_marked || view.has_taint(labels::DISRUPTED_TAINT)) {
         Standing::Marked
     } else {
         Standing::Ready

@@ -1,13 +1,13 @@
 //! From a snapshot to what has to be done.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use buffer_api::{CapacityBufferStatus, NodePoolStatus, karpenter::NodeClaimSpec};
 use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::Taint, apimachinery::pkg::apis::meta::v1::Condition};
 
 use crate::{
-    assign::{Assignment, assign},
+    assign::assign,
     buffers::{self, Active, Share},
     demand::{Group, Source, demand},
     disrupt,
@@ -26,6 +26,9 @@ const FAILED_SCHEDULING: &str = "FailedScheduling";
 pub struct Settings {
     /// Feature gate `CapacityBuffer`. Off: buffers are left alone, everything else works.
     pub capacity_buffer: bool,
+    /// Look for nodes that have drifted or are underutilised. That takes long, so it is for times at which nothing else happens:
+    /// see [`Plan::search`].
+    pub search: bool,
 }
 
 /// What has to be done. An empty plan means that nothing has to change until [`Plan::wake_up`].
@@ -49,8 +52,26 @@ pub struct Plan {
     pub release: Vec<String>,
     /// Events to record.
     pub events: Vec<Event>,
+    /// All is at rest, and there are nodes that a plan with [`Settings::search`] might find something better for.
+    pub search: bool,
     /// When to plan again even if nothing changes; `now` itself means at once, on the state that this plan leaves.
     pub wake_up: Option<Timestamp>,
+}
+
+impl Plan {
+    /// Whether carrying it out changes nothing, events apart.
+    #[must_use]
+    pub fn changes_nothing(&self) -> bool {
+        let Self { buffers, pools, create, claims, nodes, delete, evict, release, .. } = self;
+        buffers.is_empty()
+            && pools.is_empty()
+            && create.is_empty()
+            && claims.is_empty()
+            && nodes.is_empty()
+            && delete.is_empty()
+            && evict.is_empty()
+            && release.is_empty()
+    }
 }
 
 /// The whole status that a buffer should have, as far as this controller owns it.
@@ -136,6 +157,12 @@ pub struct DeleteClaim {
 pub enum DeleteReason {
     /// Nothing runs on its node, and no buffer needs it (voluntary).
     Empty,
+    /// It is not as its pool wants it any more, and all that is on its node fits elsewhere (voluntary).
+    Drifted,
+    /// All that is on its node fits elsewhere, for less (voluntary).
+    Underutilized,
+    /// It has reached the age at which it is to be replaced.
+    Expired,
     /// All its offerings failed.
     InsufficientCapacity,
     /// Its node was deleted.
@@ -144,13 +171,37 @@ pub enum DeleteReason {
     Liveness,
 }
 
-/// A pod to evict through the eviction API.
+impl DeleteReason {
+    /// Whether the claim could stay as well. Such a deletion is checked once more against a consistent list of the node's pods.
+    #[must_use]
+    pub fn is_voluntary(self) -> bool {
+        matches!(self, Self::Empty | Self::Drifted | Self::Underutilized)
+    }
+
+    /// Name in events.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Empty => "Empty",
+            Self::Drifted => "Drifted",
+            Self::Underutilized => "Underutilized",
+            Self::Expired => "Expired",
+            Self::InsufficientCapacity => "InsufficientCapacity",
+            Self::NodeGone => "NodeGone",
+            Self::Liveness => "Liveness",
+        }
+    }
+}
+
+/// A pod to evict through the eviction API, or to delete.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Eviction {
     /// Pod.
     pub pod: ObjectKey,
     /// UID of the pod.
     pub uid: String,
+    /// The claim's `terminationGracePeriod` leaves no time to ask: delete the pod with this many seconds of grace.
+    pub force: Option<i64>,
 }
 
 /// An event to record, at most once in 15 minutes for the same object, reason and message.
@@ -201,11 +252,12 @@ pub fn plan(snapshot: &Snapshot, settings: Settings, now: Timestamp) -> Plan {
     });
     let groups = demand(&index, &leaving.nodes, chunks);
 
-    let Assignment { rooms, outcomes, create, .. } = assign(&index, &leaving, &groups);
-    draft.plan.create = create;
+    let assignment = assign(&index, &leaving, &groups, &BTreeSet::new());
+    draft.plan.create.clone_from(&assignment.create);
     if let Some(time) = place::next_deadline(&index, &leaving) {
         draft.wake(time);
     }
+    let outcomes = &assignment.outcomes;
     if outcomes.iter().any(|outcome| outcome.failed > 0) {
         // An offering that can't be bought now may be what was missing.
         index
@@ -215,9 +267,9 @@ pub fn plan(snapshot: &Snapshot, settings: Settings, now: Timestamp) -> Plan {
             .for_each(|time| draft.wake(time));
     }
 
-    disrupt::disrupt(&index, &leaving, &rooms, &groups, &mut draft);
-    let shares = buffers::shares(active.len(), &groups, &outcomes);
-    draft.plan.events.extend(failures(&active, &shares, &groups, &outcomes));
+    disrupt::disrupt(&index, &leaving, &assignment, &groups, settings.search, &mut draft);
+    let shares = buffers::shares(active.len(), &groups, outcomes);
+    draft.plan.events.extend(failures(&active, &shares, &groups, outcomes));
     if settings.capacity_buffer {
         draft.plan.buffers = buffers::statuses(snapshot, &active, &shares, now);
     }

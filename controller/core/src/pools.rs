@@ -15,7 +15,8 @@ use crate::{
     amounts,
     conditions::{Wanted, same},
     demand::hash,
-    disrupt, duration,
+    disrupt::budget,
+    duration,
     index::Index,
     lifecycle::Leaving,
     plan::{Draft, PoolStatus},
@@ -84,13 +85,8 @@ fn validate(pool: &Pool) -> Result<(), String> {
         span.map_or(Ok(duration::Span::Never), |span| duration::parse(span))
             .map_err(|error| format!("{field}: {error}"))?;
     }
-    for budget in &spec.disruption.budgets {
-        if disrupt::bound(&budget.nodes, 100).is_none() {
-            return Err(format!(
-                "budgets: \"{}\" is neither a number of nodes nor a percentage",
-                budget.nodes
-            ));
-        }
+    for own in &spec.disruption.budgets {
+        budget::validate(own).map_err(|error| format!("budgets: {error}"))?;
     }
     Ok(())
 }

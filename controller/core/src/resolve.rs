@@ -15,9 +15,14 @@ use crate::{
     snapshot::{Buffer, ObjectKey, PodShape, Snapshot, Template, Workload},
 };
 
-/// Kinds whose replicas and template are read: (group, kind). Source: row C1.
-const SUPPORTED: [(&str, &str); 3] =
-    [("apps", "Deployment"), ("apps", "ReplicaSet"), ("apps", "StatefulSet")];
+/// Kinds whose replicas and template are read: (group, kind). Source: rows C1–C3.
+const SUPPORTED: [(&str, &str); 5] = [
+    ("", "ReplicationController"),
+    ("apps", "Deployment"),
+    ("apps", "ReplicaSet"),
+    ("apps", "StatefulSet"),
+    ("batch", "Job"),
+];
 
 /// What became of a buffer's reference.
 #[derive(Clone, Debug)]

@@ -8,7 +8,12 @@ use buffer_api::{
     karpenter::{NodeClaimSpec, NodeClaimStatus},
 };
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Affinity, Taint, Toleration, TopologySpreadConstraint};
+use k8s_openapi::{
+    api::core::v1::{
+        Affinity, ScopedResourceSelectorRequirement, Taint, Toleration, TopologySpreadConstraint,
+    },
+    apimachinery::pkg::apis::meta::v1::LabelSelector,
+};
 
 /// Amounts by resource name (`cpu`, `memory`, `pods`, …).
 pub use buffer_api::requests::Resources;
@@ -35,6 +40,10 @@ pub struct Snapshot {
     pub workloads: Vec<Workload>,
     /// Real pods, apart from those that have ended.
     pub pods: Vec<Pod>,
+    /// ResourceQuotas of namespaces with buffers.
+    pub quotas: Vec<Quota>,
+    /// PodDisruptionBudgets.
+    pub disruption_budgets: Vec<DisruptionBudget>,
     /// DaemonSets: what each new node will have to carry.
     pub daemon_sets: Vec<DaemonSet>,
     /// All nodes, also those that nobody here made.
@@ -54,6 +63,8 @@ pub struct Buffer {
     pub key: ObjectKey,
     /// UID.
     pub uid: String,
+    /// When it was created.
+    pub created: Option<Timestamp>,
     /// `metadata.generation`.
     pub generation: i64,
     /// Whether it has a deletion timestamp: it then asks for nothing.
@@ -110,6 +121,23 @@ pub struct PodShape {
     pub topology_spread: Vec<TopologySpreadConstraint>,
     /// Host ports: protocol, host IP and port.
     pub host_ports: Vec<(String, String, i32)>,
+    /// `spec.priorityClassName`, for the scopes of quotas.
+    pub priority_class: Option<String>,
+    /// `spec.activeDeadlineSeconds` is set, for the scopes of quotas.
+    pub has_deadline: bool,
+}
+
+/// A ResourceQuota.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Quota {
+    /// Namespace and name.
+    pub key: ObjectKey,
+    /// Bounds that are enforced, by key.
+    pub hard: Resources,
+    /// What pods use of them.
+    pub used: Resources,
+    /// Scopes, all of which must mean a pod for it to count.
+    pub scopes: Vec<ScopedResourceSelectorRequirement>,
 }
 
 /// A real pod that has not ended.
@@ -134,6 +162,25 @@ pub struct Pod {
     pub mirror: bool,
     /// It forbids voluntary disruption for now (`karpenter.sh/do-not-disrupt`).
     pub do_not_disrupt: bool,
+    /// When it was created; unknown where scheduling gates hold it back.
+    pub created: Option<Timestamp>,
+    /// When it was told to end.
+    pub deleted_at: Option<Timestamp>,
+    /// When it was bound to its node.
+    pub bound_at: Option<Timestamp>,
+    /// `spec.terminationGracePeriodSeconds`: how long it may take to end.
+    pub grace_seconds: i64,
+}
+
+/// A PodDisruptionBudget.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DisruptionBudget {
+    /// Namespace and name.
+    pub key: ObjectKey,
+    /// The pods that it protects; absent selects none, empty all of the namespace.
+    pub selector: Option<LabelSelector>,
+    /// How many of them may be evicted now (`status.disruptionsAllowed`).
+    pub allowed: i32,
 }
 
 /// A DaemonSet.
@@ -191,6 +238,8 @@ pub struct Claim {
     pub created: Option<Timestamp>,
     /// It has a deletion timestamp.
     pub deleting: bool,
+    /// When its deletion was asked for.
+    pub deleted_at: Option<Timestamp>,
     /// Finalizers.
     pub finalizers: Vec<String>,
     /// What was asked for.

@@ -7,10 +7,10 @@ mod world;
 use std::time::{Duration, Instant};
 
 use buffer_api::{Quantity, labels};
-use buffer_core::plan::{Plan, Settings, plan};
+use buffer_core::plan::{Plan, plan};
 use proptest::prelude::*;
 use rstest::rstest;
-use world::{World, buffer, foreign_node, one_chunk_pool, pod, pool, shape, template};
+use world::{ON, World, buffer, foreign_node, one_chunk_pool, pod, pool, shape, template};
 
 /// Of a node: processors, GiB of memory, whether it is tainted.
 type NodeRow = (u32, u32, bool);
@@ -211,7 +211,7 @@ fn huge_amounts_do_not_overflow() {
     second.node = Some("node".to_owned());
     world.snapshot.pods = vec![bound, second];
     world.snapshot.nodes.push(foreign_node("node", &[("cpu", "4"), ("memory", "4Gi"), ("pods", "10")]));
-    let plan = plan(&world.snapshot, Settings { capacity_buffer: true }, world.now);
+    let plan = plan(&world.snapshot, ON, world.now);
     assert_eq!(plan.create.len(), 0);
     assert_eq!(failed(&plan), i64::from(i32::MAX));
 }

@@ -425,6 +425,7 @@ fn consolidate_after_is_waited_for() {
 fn never_is_never() {
     let mut pool = one_chunk_pool();
     pool.spec.disruption.consolidate_after = "Never".to_owned();
+    pool.spec.template.spec.expire_after = Some("Never".to_owned());
     let mut world = World::new(vec![pool]);
     world.snapshot.buffers = vec![buffer("web", "one", 1)];
     world.settle();

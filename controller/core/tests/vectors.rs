@@ -11,13 +11,13 @@ use buffer_api::{
     conditions::buffer as text,
 };
 use buffer_core::{
-    plan::{Settings, plan},
+    plan::plan,
     snapshot::{Buffer, PodShape, Snapshot},
 };
 use jiff::Timestamp;
 use rstest::rstest;
 use similar_asserts::assert_eq;
-use world::{api, deployment, key, shape, template};
+use world::{ON, api, deployment, key, shape, template};
 
 /// What a row refers to: a PodTemplate, or a Deployment of so many replicas.
 enum Ref {
@@ -56,7 +56,7 @@ fn sized(
         }
     }
     snapshot.buffers.push(Buffer { key: key("web"), generation: 1, spec, ..Buffer::default() });
-    let plan = plan(&snapshot, Settings { capacity_buffer: true }, Timestamp::UNIX_EPOCH);
+    let plan = plan(&snapshot, ON, Timestamp::UNIX_EPOCH);
     let status = plan.buffers[0].status.clone();
     let of = |kind: &str| {
         let condition = status.conditions.iter().find(|condition| condition.type_ == kind).unwrap();

@@ -5,7 +5,8 @@ mod table;
 use std::sync::Arc;
 
 use buffer_core::snapshot::{
-    Buffer, Claim, DaemonSet, Node, NodeClass, ObjectKey, Pod, Pool, Snapshot, Template, Workload,
+    Buffer, Claim, DaemonSet, DisruptionBudget, Node, NodeClass, ObjectKey, Pod, Pool, Quota, Snapshot,
+    Template, Workload,
 };
 use jiff::Timestamp;
 use tokio::time::Instant;
@@ -54,10 +55,12 @@ macro_rules! changes {
 
 changes! {
     Buffer(Buffer),
+    Quota(Quota),
     Template(Template),
     Workload(Workload),
     Pod(Pod),
     DaemonSet(DaemonSet),
+    DisruptionBudget(DisruptionBudget),
     Node(Node),
     Claim(Claim),
     Pool(Pool),
@@ -68,10 +71,12 @@ changes! {
 #[derive(Debug, Default)]
 pub struct Cache {
     buffers: Table<Buffer>,
+    quotas: Table<Quota>,
     templates: Table<Template>,
     workloads: Table<Workload>,
     pods: Table<Pod>,
     daemon_sets: Table<DaemonSet>,
+    disruption_budgets: Table<DisruptionBudget>,
     nodes: Table<Node>,
     claims: Table<Claim>,
     pools: Table<Pool>,
@@ -89,6 +94,9 @@ impl Cache {
                     refers(buffer, &template.key, reference.map(|reference| &reference.name))
                 })
             }),
+            Change::Quota(op) => self.quotas.apply(op, now, |quota| {
+                buffers.iter().any(|buffer| buffer.key.namespace == quota.key.namespace)
+            }),
             Change::Workload(op) => self.workloads.apply(op, now, |workload| {
                 buffers.iter().any(|buffer| {
                     let reference = buffer.spec.scalable_ref.as_ref();
@@ -104,6 +112,7 @@ impl Cache {
             }
             Change::Buffer(op) => self.buffers.apply(op, now, |_| true),
             Change::DaemonSet(op) => self.daemon_sets.apply(op, now, |_| true),
+            Change::DisruptionBudget(op) => self.disruption_budgets.apply(op, now, |_| true),
             Change::Node(op) => self.nodes.apply(op, now, |_| true),
             Change::Claim(op) => self.claims.apply(op, now, |_| true),
             Change::Pool(op) => self.pools.apply(op, now, |_| true),
@@ -124,10 +133,12 @@ impl Cache {
     pub fn lend(&mut self) -> Snapshot {
         Snapshot {
             buffers: self.buffers.lend(),
+            quotas: self.quotas.lend(),
             templates: self.templates.lend(),
             workloads: self.workloads.lend(),
             pods: self.pods.lend(),
             daemon_sets: self.daemon_sets.lend(),
+            disruption_budgets: self.disruption_budgets.lend(),
             nodes: self.nodes.lend(),
             claims: self.claims.lend(),
             pools: self.pools.lend(),
@@ -138,10 +149,12 @@ impl Cache {
     /// Takes the values of [`Cache::lend`] back, unchanged.
     pub fn restore(&mut self, snapshot: Snapshot) {
         self.buffers.restore(snapshot.buffers);
+        self.quotas.restore(snapshot.quotas);
         self.templates.restore(snapshot.templates);
         self.workloads.restore(snapshot.workloads);
         self.pods.restore(snapshot.pods);
         self.daemon_sets.restore(snapshot.daemon_sets);
+        self.disruption_budgets.restore(snapshot.disruption_budgets);
         self.nodes.restore(snapshot.nodes);
         self.claims.restore(snapshot.claims);
         self.pools.restore(snapshot.pools);

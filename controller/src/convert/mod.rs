@@ -7,6 +7,7 @@ mod shape;
 
 pub use buffer_api::requests::AmountError as Error;
 pub use objects::{
-    buffer, claim, class, daemon_set, deployment, node, pod, pool, replica_set, stateful_set, template,
+    buffer, claim, class, daemon_set, deployment, disruption_budget, job, node, pod, pool, quota,
+    replica_set, replication_controller, stateful_set, template,
 };
 pub use shape::Interner;

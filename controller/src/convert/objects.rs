@@ -6,13 +6,16 @@ use buffer_api::{
     CapacityBuffer, FakeNodeClass, NodeClaim, NodePool, conditions, duration, labels, requests::resources,
 };
 use buffer_core::snapshot::{
-    Buffer, Claim, DaemonSet, Labels, Node, NodeClass, ObjectKey, Pod, Pool, Template, Workload,
+    Buffer, Claim, DaemonSet, DisruptionBudget, Labels, Node, NodeClass, ObjectKey, Pod, Pool, Quota,
+    Template, Workload,
 };
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{
     api::{
         apps::v1::{self as apps, Deployment, ReplicaSet, StatefulSet},
+        batch::v1::Job,
         core::v1::{self as core, PodTemplate, PodTemplateSpec},
+        policy::v1::PodDisruptionBudget,
     },
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
 };
@@ -23,6 +26,9 @@ use crate::{
     cache::{Observed, version},
     kind::{Kind, ObjectRef},
 };
+
+/// `terminationGracePeriodSeconds` of a pod that says nothing.
+const DEFAULT_GRACE: i64 = 30;
 
 fn key(meta: &ObjectMeta) -> ObjectKey {
     ObjectKey {
@@ -54,12 +60,38 @@ pub fn buffer(buffer: CapacityBuffer) -> Observed<Buffer> {
     let value = Buffer {
         key: key(&meta),
         uid: meta.uid.clone().unwrap_or_default(),
+        created: meta.creation_timestamp.as_ref().map(|time| time.0),
         generation: meta.generation.unwrap_or_default(),
         deleting: meta.deletion_timestamp.is_some(),
         spec,
         status: status.unwrap_or_default(),
     };
     observed(Kind::Buffer, &meta, value)
+}
+
+/// A ResourceQuota. What its controller has yet to look at bounds as its spec says.
+pub fn quota(quota: core::ResourceQuota) -> Result<Observed<Quota>, Error> {
+    let core::ResourceQuota { metadata: meta, spec, status } = quota;
+    let (spec, status) = (spec.unwrap_or_default(), status.unwrap_or_default());
+    let exists = |scope_name| core::ScopedResourceSelectorRequirement {
+        scope_name,
+        operator: "Exists".to_owned(),
+        values: None,
+    };
+    let expressions = spec.scope_selector.and_then(|selector| selector.match_expressions);
+    let value = Quota {
+        key: key(&meta),
+        hard: resources(status.hard.as_ref().or(spec.hard.as_ref()))?,
+        used: resources(status.used.as_ref())?,
+        scopes: spec
+            .scopes
+            .into_iter()
+            .flatten()
+            .map(exists)
+            .chain(expressions.into_iter().flatten())
+            .collect(),
+    };
+    Ok(observed(Kind::Quota, &meta, value))
 }
 
 /// A PodTemplate.
@@ -101,14 +133,31 @@ pub fn replica_set(set: ReplicaSet) -> Result<Observed<Workload>, Error> {
     workload(Kind::ReplicaSet, &set.metadata, spec.replicas, spec.template)
 }
 
+/// A ReplicationController, of the core group.
+pub fn replication_controller(set: core::ReplicationController) -> Result<Observed<Workload>, Error> {
+    let spec = set.spec.unwrap_or_default();
+    workload(Kind::ReplicationController, &set.metadata, spec.replicas, spec.template)
+}
+
+/// A Job: its replicas are the pods that may run at the same time.
+pub fn job(job: Job) -> Result<Observed<Workload>, Error> {
+    let spec = job.spec.unwrap_or_default();
+    workload(Kind::Job, &job.metadata, spec.parallelism, Some(spec.template))
+}
+
 fn workload(
     kind: Kind,
     meta: &ObjectMeta,
     replicas: Option<i32>,
     template: Option<PodTemplateSpec>,
 ) -> Result<Observed<Workload>, Error> {
+    let group = match kind {
+        Kind::ReplicationController => "",
+        Kind::Job => "batch",
+        _ => "apps",
+    };
     let value = Workload {
-        group: "apps".to_owned(),
+        group: group.to_owned(),
         kind: kind.name().to_owned(),
         key: key(meta),
         replicas: replicas.unwrap_or(1),
@@ -124,6 +173,16 @@ pub fn daemon_set(set: apps::DaemonSet) -> Result<Observed<DaemonSet>, Error> {
     Ok(observed(Kind::DaemonSet, &set.metadata, value))
 }
 
+/// A PodDisruptionBudget.
+pub fn disruption_budget(budget: PodDisruptionBudget) -> Observed<DisruptionBudget> {
+    let value = DisruptionBudget {
+        key: key(&budget.metadata),
+        selector: budget.spec.unwrap_or_default().selector,
+        allowed: budget.status.map_or(0, |status| status.disruptions_allowed),
+    };
+    observed(Kind::DisruptionBudget, &budget.metadata, value)
+}
+
 /// A pod.
 ///
 /// A pod for which the scheduler has already nominated a node waits for its victims to leave: it is not counted as
@@ -136,6 +195,11 @@ pub fn pod(pod: core::Pod, interner: &Interner, now: Timestamp) -> Result<Observ
     let started = status.as_ref().and_then(|status| status.start_time.as_ref());
     let (do_not_disrupt, protected_until) =
         protection(annotation(labels::DO_NOT_DISRUPT).map(String::as_str), started, now);
+    let bound_at = status.as_ref().and_then(|status| {
+        let mut conditions = status.conditions.iter().flatten();
+        let scheduled = conditions.find(|own| own.type_ == "PodScheduled" && own.status == "True")?;
+        scheduled.last_transition_time.as_ref().map(|time| time.0)
+    });
     let unschedulable = status.as_ref().is_some_and(|status| {
         status.nominated_node_name.is_none()
             && status.conditions.iter().flatten().any(|condition| {
@@ -147,6 +211,13 @@ pub fn pod(pod: core::Pod, interner: &Interner, now: Timestamp) -> Result<Observ
     let daemon = owned_by("DaemonSet");
     let mirror = annotation("kubernetes.io/config.mirror").is_some() || owned_by("Node");
     let node = spec.node_name.clone().filter(|node| !node.is_empty());
+    let grace_seconds = spec.termination_grace_period_seconds.unwrap_or(DEFAULT_GRACE);
+    // the deletion timestamp is the end of the grace that was given
+    let deleted_at = meta.deletion_timestamp.as_ref().and_then(|end| {
+        let given = meta.deletion_grace_period_seconds.unwrap_or_default();
+        end.0.checked_sub(SignedDuration::from_secs(given)).ok()
+    });
+    let gated = spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty());
     let pod_labels = meta.labels.take().unwrap_or_default();
     let shape = shape(meta.namespace.clone().unwrap_or_default(), pod_labels, spec, status.as_ref())?;
     let value = Pod {
@@ -159,6 +230,11 @@ pub fn pod(pod: core::Pod, interner: &Interner, now: Timestamp) -> Result<Observ
         daemon,
         mirror,
         do_not_disrupt,
+        // the scheduler will not look at it
+        created: meta.creation_timestamp.as_ref().filter(|_| !gated).map(|time| time.0),
+        deleted_at,
+        bound_at,
+        grace_seconds,
     };
     Ok(Observed { protected_until, ..observed(Kind::Pod, &meta, value) })
 }
@@ -215,6 +291,7 @@ pub fn claim(claim: NodeClaim) -> Observed<Claim> {
         annotations: own_annotations(&mut meta),
         created: meta.creation_timestamp.as_ref().map(|time| time.0),
         deleting: meta.deletion_timestamp.is_some(),
+        deleted_at: meta.deletion_timestamp.as_ref().map(|time| time.0),
         finalizers: meta.finalizers.take().unwrap_or_default(),
         spec,
         status: status.unwrap_or_default(),
@@ -340,6 +417,19 @@ mod tests {
         assert_ne!(first.value, node_of("2030-01-01T00:00:10Z", "7", "Unknown").value);
         assert_eq!(first.value.annotations.len(), 1);
         assert!(first.value.ready && first.value.ready_since.is_some());
+    }
+
+    #[test]
+    fn other_groups_than_apps() {
+        let template = json!({"metadata": {"labels": {"app": "w"}}, "spec": {"containers": []}});
+        let meta = json!({"name": "w", "namespace": "ns"});
+        let set = json!({"metadata": meta, "spec": {"replicas": 4, "template": template}});
+        let set = replication_controller(serde_json::from_value(set).unwrap()).unwrap().value;
+        assert_eq!((set.group.as_str(), set.kind.as_str(), set.replicas), ("", "ReplicationController", 4));
+        let job =
+            json!({"metadata": meta, "spec": {"parallelism": 3, "completions": 9, "template": template}});
+        let job = self::job(serde_json::from_value(job).unwrap()).unwrap().value;
+        assert_eq!((job.group.as_str(), job.kind.as_str(), job.replicas), ("batch", "Job", 3));
     }
 
     #[test]

@@ -30,6 +30,8 @@ pub fn shape(
         labels,
         requests,
         host_ports: host_ports(&spec),
+        priority_class: spec.priority_class_name.filter(|name| !name.is_empty()),
+        has_deadline: spec.active_deadline_seconds.is_some(),
         node_selector: spec.node_selector.unwrap_or_default(),
         affinity: spec.affinity,
         tolerations: spec.tolerations.unwrap_or_default(),

@@ -8,7 +8,7 @@ use std::sync::{
 
 use buffer_api::{CapacityBufferStatus, NodeClaimSpec, labels};
 use buffer_core::{
-    plan::{BufferStatus, DeleteClaim, DeleteReason, NewClaim, NodeChange},
+    plan::{BufferStatus, DeleteClaim, DeleteReason, Eviction, NewClaim, NodeChange},
     snapshot::{Node, ObjectKey},
 };
 use http::{Method, Request, Response};
@@ -413,11 +413,48 @@ async fn a_burst_is_waited_for_but_not_for_long() {
 async fn a_wake_up_is_a_timer_up_to_the_resync() {
     let controller = idle();
     let now = Timestamp::now();
-    let soon = now + Duration::from_secs(3);
-    assert_eq!(
-        controller.next_timer(Some(soon), now),
-        (controller.planned + Duration::from_secs(3), Reason::Timer)
-    );
-    let late = now + Duration::from_mins(3);
-    assert_eq!(controller.next_timer(Some(late), now), (controller.planned + RESYNC, Reason::Resync));
+    let at = |span: Duration, search| Plan { wake_up: Some(now + span), search, ..Plan::default() };
+    let after = |span| controller.planned + span;
+    let soon = Duration::from_secs(3);
+    assert_eq!(controller.next_timer(&at(soon, false), now), (after(soon), Reason::Timer));
+    assert_eq!(controller.next_timer(&at(soon, true), now), (after(IDLE), Reason::Search));
+    let late = Duration::from_mins(3);
+    assert_eq!(controller.next_timer(&at(late, false), now), (after(RESYNC), Reason::Resync));
+}
+
+/// A search comes after [`IDLE`], once; again only if something has changed, or after [`SEARCH_AGAIN`].
+#[tokio::test(start_paused = true)]
+async fn better_nodes_are_looked_for_when_all_is_quiet() {
+    let server = Server::new(&[], nothing);
+    let searches = Arc::new(Mutex::new(Vec::new()));
+    let (seen, begin) = (Arc::clone(&searches), Instant::now());
+    run_for(&server, Duration::from_secs(320), move |_: &Snapshot, settings: Settings, _| {
+        if settings.search {
+            seen.lock().unwrap().push(begin.elapsed().as_secs());
+        }
+        Plan { search: !settings.search, ..Plan::default() }
+    })
+    .await
+    .unwrap();
+    let searches = searches.lock().unwrap().clone();
+    assert_eq!((searches.len(), searches[0]), (2, 1), "{searches:?}");
+    assert!(searches[1] >= SEARCH_AGAIN.as_secs(), "{searches:?}");
+}
+
+/// An eviction asks the budgets; a forced one deletes the pod.
+#[tokio::test(start_paused = true)]
+async fn a_forced_eviction_is_a_deletion() {
+    for (force, want) in [(None, "POST eviction"), (Some(5), "DELETE p")] {
+        let status = |_: &Method, _: &str, _| {
+            (201, json!({"kind": "Status", "apiVersion": "v1", "status": "Success"}))
+        };
+        let server = Server::new(&[], status);
+        run_for(&server, Duration::from_millis(200), move |_: &Snapshot, _, _| {
+            let pod = ObjectKey { namespace: "ns".to_owned(), name: "p".to_owned() };
+            Plan { evict: vec![Eviction { pod, uid: "pu".to_owned(), force }], ..Plan::default() }
+        })
+        .await
+        .unwrap();
+        assert_eq!(server.requests(), [want]);
+    }
 }

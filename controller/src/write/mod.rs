@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use buffer_api::{CapacityBufferStatus, NodePoolStatus, conditions::buffer::PROVISIONING};
 use buffer_core::{
-    plan::{ClaimStatus, DeleteReason, NewClaim, NodeChange, Plan},
+    plan::{ClaimStatus, NewClaim, NodeChange, Plan},
     snapshot::{Claim, ObjectKey},
 };
 
@@ -109,6 +109,8 @@ pub enum Action {
     Evict {
         /// UID of the pod.
         uid: String,
+        /// Delete it with this many seconds of grace, whatever protects it.
+        force: Option<i64>,
     },
     /// Drop our finalizer from a claim.
     Release {
@@ -131,14 +133,15 @@ impl Action {
             Self::DeleteNode { .. } => "node_delete",
             Self::Verify { .. } => "node_pods_list",
             Self::DeleteClaim { .. } => "claim_delete",
-            Self::Evict { .. } => "pod_evict",
+            Self::Evict { force: None, .. } => "pod_evict",
+            Self::Evict { force: Some(_), .. } => "pod_delete",
             Self::Release { .. } => "claim_release",
         }
     }
 }
 
 /// The writes of a plan, grouped. `verified` names the claims whose nodes' pods were listed for this very plan: only those
-/// may be deleted as empty, the others are verified first.
+/// may be deleted without need, the others are verified first.
 pub fn groups(plan: Plan, cache: &Cache, verified: &HashSet<String>) -> Vec<Group> {
     let mut builder = Builder { cache, groups: BTreeMap::new(), group_of_node: BTreeMap::new() };
     builder.nodes_of_claims(&plan);
@@ -172,7 +175,7 @@ pub fn groups(plan: Plan, cache: &Cache, verified: &HashSet<String>) -> Vec<Grou
             .status
             .node_name
             .clone()
-            .filter(|_| delete.reason == DeleteReason::Empty && !verified.contains(&delete.name));
+            .filter(|_| delete.reason.is_voluntary() && !verified.contains(&delete.name));
         let action = match node {
             Some(node) => Action::Verify { node },
             None => Action::DeleteClaim { uid: claim.uid.clone() },
@@ -180,7 +183,7 @@ pub fn groups(plan: Plan, cache: &Cache, verified: &HashSet<String>) -> Vec<Grou
         builder.push_cluster(Kind::Claim, delete.name, action);
     }
     for eviction in plan.evict {
-        builder.push(Kind::Pod, eviction.pod, Action::Evict { uid: eviction.uid });
+        builder.push(Kind::Pod, eviction.pod, Action::Evict { uid: eviction.uid, force: eviction.force });
     }
     for name in plan.release {
         if let Some((row, claim)) = cache.claim(&name) {
@@ -255,7 +258,7 @@ impl Builder<'_> {
 mod tests {
     use buffer_api::{NodeClaimStatus, labels};
     use buffer_core::{
-        plan::{BufferStatus, DeleteClaim},
+        plan::{BufferStatus, DeleteClaim, DeleteReason},
         snapshot::Node,
     };
     use similar_asserts::assert_eq;
@@ -319,16 +322,20 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_claim_is_verified_before_it_is_deleted() {
+    fn a_claim_is_verified_before_it_is_deleted_without_need() {
         let delete = |reason| Plan {
             delete: vec![DeleteClaim { name: "bound".to_owned(), reason }],
             ..Plan::default()
         };
         let (cache, verified) = (cache(), HashSet::from(["bound".to_owned()]));
         let none = HashSet::new();
-        assert_eq!(shown(&groups(delete(DeleteReason::Empty), &cache, &none)), [["node_pods_list bound"]]);
-        assert_eq!(shown(&groups(delete(DeleteReason::Empty), &cache, &verified)), [["claim_delete bound"]]);
-        assert_eq!(shown(&groups(delete(DeleteReason::NodeGone), &cache, &none)), [["claim_delete bound"]]);
+        for reason in [DeleteReason::Empty, DeleteReason::Drifted, DeleteReason::Underutilized] {
+            assert_eq!(shown(&groups(delete(reason), &cache, &none)), [["node_pods_list bound"]]);
+            assert_eq!(shown(&groups(delete(reason), &cache, &verified)), [["claim_delete bound"]]);
+        }
+        for reason in [DeleteReason::NodeGone, DeleteReason::Expired] {
+            assert_eq!(shown(&groups(delete(reason), &cache, &none)), [["claim_delete bound"]]);
+        }
     }
 
     #[test]

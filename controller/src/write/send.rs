@@ -291,7 +291,14 @@ impl Writer {
                 deletion(deleted.left(), |claim| Ok(convert::claim(claim)))
             }
             Action::Verify { node } => self.list_pods(node).await,
-            Action::Evict { uid } => {
+            Action::Evict { uid, force: Some(seconds) } => {
+                let api: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
+                let seconds = u32::try_from(*seconds).unwrap_or(u32::MAX);
+                let params = DeleteParams { grace_period_seconds: Some(seconds), ..precondition(uid) };
+                api.delete(&key.name, &params).await?;
+                Ok(Done::Unseen)
+            }
+            Action::Evict { uid, force: None } => {
                 let api: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
                 let params =
                     EvictParams { delete_options: Some(precondition(uid)), ..EvictParams::default() };

@@ -28,7 +28,7 @@ use k8s_openapi::{
     },
 };
 
-pub const ON: Settings = Settings { capacity_buffer: true };
+pub const ON: Settings = Settings { capacity_buffer: true, search: true };
 
 /// The world, and what happened in it.
 #[derive(Clone, Debug)]
@@ -244,7 +244,8 @@ impl World {
             similar_asserts::assert_eq!(
                 without_notes(again),
                 Plan::default(),
-                "the second plan is not empty"
+                "the second plan is not empty; the first was {:?}",
+                without_notes(plan.clone())
             );
         }
         plan
@@ -308,12 +309,21 @@ impl World {
             let pod = self.snapshot.pods.iter_mut().find(|pod| pod.uid == eviction.uid).unwrap();
             assert!(!pod.deleting && pod.key == eviction.pod);
             pod.deleting = true;
+            pod.deleted_at = Some(Timestamp::from_second(self.now.as_second()).unwrap());
+            // a pod of a workload is made anew at once
+            if let Some(name) = pod.key.name.strip_prefix("w-") {
+                let (stem, number) = name.rsplit_once('-').unwrap();
+                let next = format!("w-{stem}-{}", number.parse::<u32>().unwrap() + 100);
+                let again = self::pod(&next, (*pod.shape).clone());
+                self.snapshot.pods.push(again);
+            }
         }
         for delete in &plan.delete {
             self.request(&delete.name);
             self.deleted.push(delete.name.clone());
             let claim = self.snapshot.claims.iter_mut().find(|claim| claim.name == delete.name).unwrap();
             claim.deleting = true;
+            claim.deleted_at = Some(Timestamp::from_second(self.now.as_second()).unwrap());
         }
         for name in &plan.release {
             self.request(name);
@@ -417,6 +427,7 @@ impl World {
                     if pod.node.is_none() && !pod.deleting {
                         let to = self.schedule(pod);
                         self.snapshot.pods[at].unschedulable = to.is_none();
+                        self.snapshot.pods[at].bound_at = to.as_ref().map(|_| self.second());
                         self.snapshot.pods[at].node = to;
                     }
                 }
@@ -623,7 +634,7 @@ pub fn allocatable(kind: &InstanceType) -> BTreeMap<String, ApiQuantity> {
 
 /// A plan without events and wake-up time, which are repeated as long as they hold.
 pub fn without_notes(plan: Plan) -> Plan {
-    Plan { events: Vec::new(), wake_up: None, ..plan }
+    Plan { events: Vec::new(), wake_up: None, search: false, ..plan }
 }
 
 /// Picks numbers by a seed (SplitMix64).
