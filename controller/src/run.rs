@@ -49,6 +49,8 @@ const RESYNC: Duration = Duration::from_secs(30);
 const IDLE: Duration = Duration::from_secs(1);
 /// They are looked for again after so long although nothing has changed: prices and offerings may have, and budgets' schedules.
 const SEARCH_AGAIN: Duration = Duration::from_mins(5);
+/// So long a node is left alone that was to be removed or replaced for a better one, and was not after all.
+const TRIED: Duration = Duration::from_mins(10);
 /// How long the first lists may take.
 const LIST_PATIENCE: Duration = Duration::from_secs(20);
 /// How long writes that are on their way may take at the end.
@@ -144,6 +146,8 @@ struct Controller<P> {
     planned: Instant,
     /// When better nodes were looked for, if nothing has changed since.
     searched: Option<Instant>,
+    /// UIDs of claims whose nodes were marked or replaced, and when.
+    tried: HashMap<String, Instant>,
     /// When to plan even if nothing changes.
     timer: (Instant, Reason),
 }
@@ -175,6 +179,7 @@ where
             follow_ups: 0,
             planned: now,
             searched: None,
+            tried: HashMap::new(),
             timer: (now + RESYNC, Reason::Resync),
         }
     }
@@ -335,13 +340,16 @@ where
         self.events.forget(now);
         let settings = Settings { search: reason == Reason::Search, ..self.settings };
         let (planner, inside) = (self.planner.clone(), span.clone());
-        let snapshot = self.cache.lend();
+        self.tried.retain(|_, time| now < *time + TRIED);
+        let mut snapshot = self.cache.lend();
+        snapshot.tried = self.tried.keys().cloned().collect();
         let (snapshot, plan) = tokio::task::spawn_blocking(move || {
             let plan = inside.in_scope(|| planner(&snapshot, settings, time));
             (snapshot, plan)
         })
         .await
         .map_err(Error::Panicked)?;
+        self.tried.extend(plan.tries(&snapshot).map(|uid| (uid.to_owned(), now)));
         self.cache.restore(snapshot);
         self.planned = Instant::now();
         self.metrics.plan(reason.name(), self.planned - now);

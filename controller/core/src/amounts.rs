@@ -43,6 +43,17 @@ pub fn copies(room: &Resources, part: &Resources) -> u64 {
     part.iter().filter_map(|(name, amount)| get(room, name).fits(*amount)).min().unwrap_or(u64::MAX)
 }
 
+/// How many copies of `part` it takes to have all that `whole` asks for of what a part has: so many parts at most have to go to make room for it.
+pub fn needed(part: &Resources, whole: &Resources) -> u64 {
+    let copies = |(name, amount): (&String, &Quantity)| {
+        let wanted = get(whole, name);
+        let full = wanted.fits(*amount)?;
+        let times = i64::try_from(full).unwrap_or(i64::MAX);
+        Some(if amount.times(times) < wanted { full.saturating_add(1) } else { full })
+    };
+    part.iter().filter_map(copies).max().unwrap_or(0)
+}
+
 /// Per resource the greater amount of the two.
 pub fn max(into: &mut Resources, other: &Resources) {
     for (name, amount) in other {
@@ -83,6 +94,20 @@ mod tests {
     #[case::zero_request_asks_for_nothing(&[("cpu", "1")], &[("gpu", "0")], u64::MAX)]
     fn counts_copies(#[case] room: &[(&str, &str)], #[case] part: &[(&str, &str)], #[case] want: u64) {
         assert_eq!(copies(&amounts(room), &amounts(part)), want);
+    }
+
+    #[rstest]
+    #[case::smaller(&[("cpu", "2"), ("pods", "1")], &[("cpu", "1"), ("pods", "1")], 1)]
+    #[case::as_big(&[("cpu", "2")], &[("cpu", "2")], 1)]
+    #[case::bigger(&[("cpu", "2")], &[("cpu", "2001m")], 2)]
+    #[case::in_one_resource(&[("cpu", "2"), ("memory", "1Gi")], &[("cpu", "1"), ("memory", "5Gi")], 5)]
+    #[case::of_something_else(&[("cpu", "2")], &[("memory", "1")], 0)]
+    fn counts_what_is_needed(
+        #[case] part: &[(&str, &str)],
+        #[case] whole: &[(&str, &str)],
+        #[case] want: u64,
+    ) {
+        assert_eq!(needed(&amounts(part), &amounts(whole)), want);
     }
 
     #[test]

@@ -32,17 +32,23 @@ pub(crate) struct Assignment<'a> {
     without_room: u64,
 }
 
-/// Assigns all groups, in their order. The nodes `to_go` are taken to be marked for removal.
-pub(crate) fn assign<'a>(
+/// Assigns all groups, in their order.
+pub(crate) fn assign<'a>(index: &'a Index<'a>, leaving: &Leaving, groups: &[Group<'a>]) -> Assignment<'a> {
+    assign_if(index, leaving, groups, &BTreeSet::new(), Vec::new())
+}
+
+/// The same, if the nodes `to_go` were marked for removal and the rooms `to_come` were there.
+pub(crate) fn assign_if<'a>(
     index: &'a Index<'a>,
     leaving: &Leaving,
     groups: &[Group<'a>],
     to_go: &BTreeSet<usize>,
+    to_come: Vec<Room<'a>>,
 ) -> Assignment<'a> {
     let daemons = Daemon::all(&index.daemons);
     let repelling = place::repelling(index, leaving);
     let needs: Vec<Needs<'_>> = groups.iter().map(|group| Needs::new(group.shape, &repelling)).collect();
-    let rooms = place::rooms(index, leaving, &daemons, to_go);
+    let rooms = place::rooms(index, leaving, &daemons, to_go, to_come);
     let market = Market::new(index, leaving, &daemons);
 
     let since = if groups.len() > 1 { memories(&rooms) } else { BTreeSet::from([0]) };

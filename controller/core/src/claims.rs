@@ -20,7 +20,7 @@ use crate::{
     index::{Index, PoolView},
     lifecycle::Leaving,
     offers::{self, Catalogue, Type},
-    place::{Daemon, Outcome},
+    place::{Daemon, Outcome, Room},
     plan::NewClaim,
     requirements::{Requirements, Values},
     snapshot::{Claim, Labels, PodShape, Resources},
@@ -43,20 +43,20 @@ pub const REPLACES: &str = "karpenter.sh/replaces";
 
 /// What a claim was bought for.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Bought<'a> {
+pub(crate) struct Bought {
     /// Number of the purchase: one more for each plan that buys; 0 if it is not known.
     pub(crate) number: u64,
     /// Short key and number of copies of each group.
-    pub(crate) groups: Vec<(&'a str, u64)>,
+    pub(crate) groups: Vec<(String, u64)>,
 }
 
-impl<'a> Bought<'a> {
+impl Bought {
     /// Reads it from a claim. What can't be read says nothing.
-    pub(crate) fn new(claim: &'a Claim) -> Self {
+    pub(crate) fn new(claim: &Claim) -> Self {
         let text = claim.annotations.get(BOUGHT_FOR).and_then(|text| text.split_once(':'));
         let Some((number, groups)) = text else { return Self::default() };
         let groups = groups.split(',').filter_map(|entry| entry.split_once('='));
-        let groups = groups.filter_map(|(key, count)| Some((key, count.parse().ok()?))).collect();
+        let groups = groups.filter_map(|(key, count)| Some((key.to_owned(), count.parse().ok()?))).collect();
         Self { number: number.parse().unwrap_or(0), groups }
     }
 
@@ -114,7 +114,7 @@ struct Planned<'a> {
     types: Rc<Vec<usize>>,
     requests: Resources,
     pods: Vec<(&'a PodShape, u64)>,
-    bought_for: Vec<String>,
+    bought_for: Vec<(String, u64)>,
 }
 
 /// A type with the number of copies that it holds.
@@ -215,7 +215,7 @@ impl<'a> Market<'a> {
                 types,
                 requests,
                 pods: vec![(needs.shape, count)],
-                bought_for: vec![format!("{}={count}", short(&group.key))],
+                bought_for: vec![(short(&group.key).to_owned(), count)],
             });
             outcome.coming += count;
             *left -= count;
@@ -240,24 +240,27 @@ impl<'a> Market<'a> {
     }
 
     /// All that was bought.
-    pub(crate) fn into_purchase(self) -> Purchase {
+    pub(crate) fn into_purchase(self) -> Purchase<'a> {
         let pools = &self.pools;
         let shops = || self.planned.iter().filter_map(|planned| Some((planned, pools.get(planned.pool)?)));
         let fewest_types = shops().map(|(planned, _)| planned.types.len()).min().unwrap_or(0);
         let mut claims: Vec<NewClaim> =
             shops().map(|(planned, shop)| planned.to_claim(shop, self.number)).collect();
         claims.sort_by(|one, two| one.name.cmp(&two.name));
-        Purchase { claims, fewest_types }
+        let rooms = shops().map(|(planned, shop)| planned.to_room(shop, self.number)).collect();
+        Purchase { claims, fewest_types, rooms }
     }
 }
 
 /// What was bought for one purpose.
 #[derive(Debug)]
-pub(crate) struct Purchase {
+pub(crate) struct Purchase<'a> {
     /// The claims to create, by name.
     pub(crate) claims: Vec<NewClaim>,
     /// The number of instance types that the claim with the fewest can become.
     pub(crate) fewest_types: usize,
+    /// The nodes that will come of it, as they will be at least.
+    pub(crate) rooms: Vec<Room<'a>>,
 }
 
 impl<'a> Shop<'a> {
@@ -475,13 +478,39 @@ impl<'a> Planned<'a> {
                     i64::try_from(count).unwrap_or(i64::MAX),
                 );
                 self.pods.push((needs.shape, count));
-                self.bought_for.push(format!("{}={count}", short(group)));
+                self.bought_for.push((short(group).to_owned(), count));
                 self.requirements = wanted;
                 self.types = Rc::new(types);
                 return count;
             }
         }
         0
+    }
+
+    /// The node that will come of it, once it takes pods: the smallest that it may become.
+    fn to_room(&self, shop: &Shop<'a>, number: u64) -> Room<'a> {
+        let types = || self.types.iter().filter_map(|at| shop.catalogue.types.get(*at));
+        let fresh = || self.types.iter().filter_map(|at| shop.fresh.get(*at));
+        let free = fresh().map(|fresh| fresh.room.clone()).reduce(|mut least, other| {
+            amounts::min(&mut least, &other);
+            least
+        });
+        let mut daemons: Vec<(&'a PodShape, u64)> = Vec::new();
+        for (shape, count) in fresh().flat_map(|fresh| &fresh.daemons) {
+            if !daemons.iter().any(|(known, _)| std::ptr::eq(*known, *shape)) {
+                daemons.push((*shape, *count));
+            }
+        }
+        let bought = Bought { number, groups: self.bought_for.clone() };
+        let taints = &shop.view.pool.spec.template.spec.taints;
+        Room::to_come(
+            self.requirements.clone(),
+            types().collect(),
+            taints,
+            free.unwrap_or_default(),
+            daemons,
+            bought,
+        )
     }
 
     fn to_claim(&self, shop: &Shop<'a>, number: u64) -> NewClaim {
@@ -522,7 +551,9 @@ impl<'a> Planned<'a> {
         let mut annotations = template.metadata.annotations.clone();
         annotations.insert(labels::NODEPOOL_HASH.to_owned(), shop.view.hash.clone());
         annotations.insert(labels::NODEPOOL_HASH_VERSION.to_owned(), labels::HASH_VERSION.to_owned());
-        annotations.insert(BOUGHT_FOR.to_owned(), format!("{number}:{}", self.bought_for.join(",")));
+        let groups: Vec<String> =
+            self.bought_for.iter().map(|(group, count)| format!("{group}={count}")).collect();
+        annotations.insert(BOUGHT_FOR.to_owned(), format!("{number}:{}", groups.join(",")));
         NewClaim {
             name: self.name.clone(),
             pool: shop.view.pool.name.clone(),

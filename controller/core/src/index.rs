@@ -31,6 +31,8 @@ pub struct Index<'a> {
     pub disruption_budgets: Vec<&'a DisruptionBudget>,
     /// Pods that no node carries, by key.
     pub unbound: Vec<&'a Pod>,
+    /// UIDs of claims that a search leaves alone.
+    pub tried: &'a BTreeSet<String>,
 }
 
 /// A node and what belongs to it.
@@ -87,6 +89,7 @@ impl<'a> Index<'a> {
             daemons: sorted(&snapshot.daemon_sets, |set| &set.key),
             disruption_budgets: sorted(&snapshot.disruption_budgets, |budget| &budget.key),
             unbound: Vec::new(),
+            tried: &snapshot.tried,
         };
         index.add_pools(snapshot);
         index.add_claims(claims);

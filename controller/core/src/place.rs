@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1::Taint;
 
 use crate::{
     amounts,
-    claims::Bought,
+    claims::{Bought, REPLACES},
     demand::Group,
     expected,
     fit::{self, Needs, Repelling},
@@ -57,7 +57,7 @@ pub struct Room<'a> {
     free: Resources,
     there: Vec<(&'a PodShape, u64)>,
     repels: bool,
-    bought: Bought<'a>,
+    bought: Bought,
     rank: (Standing, bool, u64, &'a str),
 }
 
@@ -106,6 +106,31 @@ impl RoomLabels<'_> {
 }
 
 impl<'a> Room<'a> {
+    /// A node that will come of a purchase, once it takes pods.
+    pub(crate) fn to_come(
+        requirements: Requirements,
+        types: Vec<&'a Type>,
+        taints: &'a [Taint],
+        free: Resources,
+        daemons: Vec<(&'a PodShape, u64)>,
+        bought: Bought,
+    ) -> Self {
+        Self {
+            node: None,
+            claim: None,
+            standing: Standing::Ready,
+            placed: Vec::new(),
+            name: None,
+            labels: RoomLabels { requirements, types, ..RoomLabels::default() },
+            taints: taints.iter().collect(),
+            free,
+            repels: daemons.iter().any(|(shape, _)| fit::repels(shape)),
+            there: daemons,
+            rank: (Standing::Ready, true, bought.number, ""),
+            bought,
+        }
+    }
+
     /// How many copies of a shape find place here.
     #[must_use]
     pub fn copies(&self, needs: &Needs<'_>) -> u64 {
@@ -177,21 +202,52 @@ impl<'a> Daemon<'a> {
 
 /// All places there are, in the order in which they are filled.
 ///
-/// `marked` nodes are taken to be marked for removal.
+/// `marked` nodes are taken to be marked for removal, and the rooms `to_come` to be there.
 pub(crate) fn rooms<'a>(
     index: &'a Index<'a>,
     leaving: &Leaving,
     daemons: &[Daemon<'a>],
     marked: &BTreeSet<usize>,
+    to_come: Vec<Room<'a>>,
 ) -> Vec<Room<'a>> {
+    let reserve = reserves(index, leaving, marked);
     let nodes = index.nodes.iter().enumerate().filter(|(at, _)| !leaving.nodes[*at]);
     let nodes = nodes.filter_map(|(at, view)| node_room(index, at, view, daemons, marked.contains(&at)));
     let claims = index.claims.iter().enumerate();
     let claims = claims.filter(|(at, view)| !leaving.claims[*at] && view.node.is_none());
     let claims = claims.map(|(at, view)| claim_room(index, at, view, daemons));
-    let mut rooms: Vec<Room<'a>> = nodes.chain(claims).collect();
+    let mut rooms: Vec<Room<'a>> = nodes.chain(claims).chain(to_come).collect();
+    for room in &mut rooms {
+        if room.standing == Standing::Marked || room.claim.is_some_and(|at| reserve.contains(&at)) {
+            room.bought.groups.clear();
+        }
+    }
     rooms.sort_by(|one, two| one.rank.cmp(&two.rank));
     rooms
+}
+
+/// Claims that were bought to replace others which stand there as before: what they were bought for is in its old place still.
+fn reserves(index: &Index<'_>, leaving: &Leaving, marked: &BTreeSet<usize>) -> BTreeSet<usize> {
+    let replaces = |claim: &ClaimView<'_>| claim.claim.annotations.contains_key(REPLACES);
+    if !index.claims.iter().any(replaces) {
+        return BTreeSet::new();
+    }
+    let stands = |at: usize, view: &ClaimView<'_>| {
+        let node = view.node.filter(|node| !marked.contains(node)).and_then(|node| index.nodes.get(node));
+        !leaving.claims[at] && node.is_some_and(|node| !node.has_taint(labels::DISRUPTED_TAINT))
+    };
+    let standing: BTreeSet<&str> = index
+        .claims
+        .iter()
+        .enumerate()
+        .filter(|(at, view)| stands(*at, view))
+        .map(|(_, view)| view.claim.uid.as_str())
+        .collect();
+    let is_reserve = |view: &ClaimView<'_>| {
+        let old = view.claim.annotations.get(REPLACES);
+        old.is_some_and(|uids| uids.split(',').any(|uid| standing.contains(uid)))
+    };
+    index.claims.iter().enumerate().filter(|(_, view)| is_reserve(view)).map(|(at, _)| at).collect()
 }
 
 /// When a place that is silent now stops being counted on.

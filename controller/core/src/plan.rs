@@ -1,6 +1,6 @@
 //! From a snapshot to what has to be done.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use buffer_api::{CapacityBufferStatus, NodePoolStatus, karpenter::NodeClaimSpec};
 use jiff::Timestamp;
@@ -9,6 +9,7 @@ use k8s_openapi::{api::core::v1::Taint, apimachinery::pkg::apis::meta::v1::Condi
 use crate::{
     assign::assign,
     buffers::{self, Active, Share},
+    claims,
     demand::{Group, Source, demand},
     disrupt,
     index::Index,
@@ -59,6 +60,22 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// UIDs of the claims that the plan marks for removal or buys a replacement for: for a while they belong into [`Snapshot::tried`].
+    pub fn tries<'a>(&'a self, snapshot: &'a Snapshot) -> impl Iterator<Item = &'a str> {
+        let marked = self.nodes.iter().filter(|change| change.add_taints.contains(&disrupt::mark()));
+        let provider = |change: &NodeChange| {
+            let node = snapshot.nodes.iter().find(|node| node.name == change.name);
+            node.and_then(|node| node.provider_id.as_deref())
+        };
+        let claim = |provider: &str| {
+            let mut all = snapshot.claims.iter();
+            all.find(|claim| claim.status.provider_id.as_deref() == Some(provider))
+        };
+        let marked = marked.filter_map(provider).filter_map(claim).map(|claim| claim.uid.as_str());
+        let replaced = self.create.iter().filter_map(|claim| claim.annotations.get(claims::REPLACES));
+        marked.chain(replaced.flat_map(|uids| uids.split(',')))
+    }
+
     /// Whether carrying it out changes nothing, events apart.
     #[must_use]
     pub fn changes_nothing(&self) -> bool {
@@ -252,7 +269,7 @@ pub fn plan(snapshot: &Snapshot, settings: Settings, now: Timestamp) -> Plan {
     });
     let groups = demand(&index, &leaving.nodes, chunks);
 
-    let assignment = assign(&index, &leaving, &groups, &BTreeSet::new());
+    let assignment = assign(&index, &leaving, &groups);
     draft.plan.create.clone_from(&assignment.create);
     if let Some(time) = place::next_deadline(&index, &leaving) {
         draft.wake(time);

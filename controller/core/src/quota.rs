@@ -32,10 +32,11 @@ pub(crate) fn limit(active: &mut [Active<'_>], snapshot: &Snapshot) {
     }
 }
 
-/// Takes one buffer's chunks from the accounts that they fall under. The condition, where there is something to say.
+/// Takes one buffer's chunks from the accounts that they fall under. The condition, where the namespace has a quota, or had one.
 fn limit_one(active: &mut Active<'_>, accounts: &mut [Account<'_>]) -> Option<Wanted> {
     let chunks = active.resolution.chunks.as_mut()?;
     let requests = &chunks.shape.requests;
+    let has_quotas = !accounts.is_empty();
     let mut matching: Vec<&mut Account<'_>> =
         accounts.iter_mut().filter(|account| account.counts(chunks.shape)).collect();
     let wanted = chunks.replicas;
@@ -54,7 +55,7 @@ fn limit_one(active: &mut Active<'_>, accounts: &mut [Account<'_>]) -> Option<Wa
         return condition("True", text::limited_message(wanted, allowed, &names));
     }
     let was_said = find(&active.buffer.status.conditions, text::LIMITED_BY_QUOTAS).is_some();
-    (!matching.is_empty() || was_said).then(|| condition("False", String::new()))?
+    (has_quotas || was_said).then(|| condition("False", String::new()))?
 }
 
 /// A quota with what this plan leaves of it.

@@ -1,6 +1,6 @@
 //! What the planner sees: slim, plain values, converted from the API's objects at the edge of the controller.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use buffer_api::{
     CapacityBufferSpec, CapacityBufferStatus, NodePoolSpec, NodePoolStatus,
@@ -54,6 +54,9 @@ pub struct Snapshot {
     pub pools: Vec<Pool>,
     /// All node classes.
     pub classes: Vec<NodeClass>,
+    /// UIDs of claims whose nodes were lately marked for removal, or had a replacement bought for them, and stand there still. What looked good and was
+    /// not is not tried again at once.
+    pub tried: BTreeSet<String>,
 }
 
 /// A CapacityBuffer.

@@ -129,8 +129,9 @@ proptest! {
 
     /// Whatever the cluster, it comes to rest, each plan is complete, no limit is ever exceeded and nothing is bought that is not used.
     #[test]
-    fn the_world_settles_within_its_limits(rows in any_rows(), seed in any::<u64>()) {
+    fn the_world_settles_within_its_limits(rows in any_rows(), seed in any::<u64>(), search in any::<bool>()) {
         let mut world = build(&rows.0, &rows.1, &rows.2, &rows.3);
+        world.settings.search = search;
         world.settle_with(world::random(seed), |world| {
             for pool in &world.snapshot.pools {
                 let claims = world.snapshot.claims.iter().filter(|claim| claim.labels[labels::NODEPOOL] == pool.name);
@@ -141,8 +142,8 @@ proptest! {
                 assert!(pool.spec.limits.is_empty() || nodes <= 5, "too many nodes");
             }
         });
-        // The scheduler may put real pods elsewhere than the plan did, so that less is needed in the end.
-        if rows.1.iter().all(|(_, node)| node.is_some_and(|node| node < rows.0.len())) {
+        // The scheduler may put real pods elsewhere than the plan did, so that less is needed in the end; a search finds better nodes.
+        if !search && rows.1.iter().all(|(_, node)| node.is_some_and(|node| node < rows.0.len())) {
             prop_assert_eq!(world.deleted.len(), 0, "bought and thrown away");
         }
     }

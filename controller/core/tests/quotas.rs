@@ -68,18 +68,19 @@ fn older_buffers_come_first() {
     assert_eq!(limited(&world, "b1"), Some(("False".into(), String::new())), "it does not vanish in silence");
 }
 
-/// Without a quota nothing is said.
+/// What does not mean the buffer does not limit it; without any quota nothing is said.
 #[rstest]
-#[case::no_quota(vec![])]
+#[case::no_quota(vec![], false)]
 #[case::other_namespace(vec![Quota {
     key: ObjectKey { namespace: "other".into(), name: "q".into() }, ..quota("q", &[("cpu", "1")], &[])
-}])]
-#[case::other_resource(vec![quota("q", &[("nvidia.com/gpu", "1")], &[])])]
-#[case::keys_that_do_not_count(vec![quota("q", &[("pods", "1"), ("count/pods", "1"), ("limits.cpu", "1")], &[])])]
-fn what_does_not_count(#[case] quotas: Vec<Quota>) {
+}], false)]
+#[case::other_resource(vec![quota("q", &[("nvidia.com/gpu", "1")], &[])], true)]
+#[case::keys_that_do_not_count(vec![quota("q", &[("pods", "1"), ("count/pods", "1"), ("limits.cpu", "1")], &[])], true)]
+fn what_does_not_count(#[case] quotas: Vec<Quota>, #[case] said: bool) {
     let mut world = world(&[3], quotas);
     world.settle();
-    assert_eq!((replicas(&world), limited(&world, "b0")), (vec![3], None));
+    let want = said.then(|| ("False".to_owned(), String::new()));
+    assert_eq!((replicas(&world), limited(&world, "b0")), (vec![3], want));
 }
 
 /// Row E5: both spellings of a key, and the tightest of several quotas; all that are too small are named.

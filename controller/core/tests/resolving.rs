@@ -53,10 +53,10 @@ fn refers(api_group: Option<&str>, kind: &str) -> Buffer {
     "Deployment",
     "False/ResolutionFailed: unsupported scalableRef: group \"\", kind \"Deployment\""
 )]
-#[case::job(
+#[case::cron_job(
     Some("batch"),
-    "Job",
-    "False/ResolutionFailed: unsupported scalableRef: group \"batch\", kind \"Job\""
+    "CronJob",
+    "False/ResolutionFailed: unsupported scalableRef: group \"batch\", kind \"CronJob\""
 )]
 #[case::other_kind(
     Some("apps"),

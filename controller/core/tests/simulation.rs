@@ -116,6 +116,7 @@ proptest! {
         any.spec.template.spec.requirements =
             vec![world::requirement(labels::INSTANCE_TYPE, &types[..=widest.min(6)])];
         let mut world = World::new(vec![any]);
+        world.settings.search = false;
         for (at, (cpu, memory, replicas)) in sizes.iter().enumerate() {
             let requests = [("cpu", format!("{}m", cpu * 90)), ("memory", format!("{}Mi", memory * 100))];
             let requests: Vec<(&str, &str)> = requests.iter().map(|(name, amount)| (*name, amount.as_str())).collect();

@@ -2,7 +2,7 @@
 
 mod table;
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use buffer_core::snapshot::{
     Buffer, Claim, DaemonSet, DisruptionBudget, Node, NodeClass, ObjectKey, Pod, Pool, Quota, Snapshot,
@@ -143,6 +143,7 @@ impl Cache {
             claims: self.claims.lend(),
             pools: self.pools.lend(),
             classes: self.classes.lend(),
+            tried: BTreeSet::new(),
         }
     }
 

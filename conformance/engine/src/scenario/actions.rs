@@ -44,6 +44,8 @@ pub struct Rejected {
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Update {
+    /// The step is run only for subjects that declare this dialect.
+    pub dialect: Option<Dialect>,
     /// API version.
     pub api_version: String,
     /// Kind.

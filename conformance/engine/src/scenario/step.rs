@@ -132,8 +132,8 @@ impl Step {
                 keys(step.req, step.dialect, step.feature, step.within.unwrap_or(Wait::Observe))
             }
             Self::Pods(step) => keys(step.req, step.dialect, step.feature, step.within.unwrap_or(Wait::Bind)),
+            Self::Update(step) => JudgeKeys { dialect: step.dialect, ..JudgeKeys::default() },
             Self::Apply(_)
-            | Self::Update(_)
             | Self::Patch(_)
             | Self::Scale(_)
             | Self::Delete(_)

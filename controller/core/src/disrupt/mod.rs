@@ -19,15 +19,18 @@ pub(crate) mod quiet;
 mod search;
 mod what_if;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    cell::Cell,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use buffer_api::{conditions, karpenter::DisruptionReason, labels::DISRUPTED_TAINT};
 use k8s_openapi::api::core::v1::Taint;
 
 use crate::{
-    assign::{Assignment, assign},
+    assign::{Assignment, assign_if},
     claims::REPLACES,
-    demand::{self, Group},
+    demand::{self, Group, Source},
     disrupt::{
         budget::Budgets,
         what_if::{Answer, WhatIf},
@@ -44,6 +47,9 @@ use crate::{
 pub fn mark() -> Taint {
     Taint { key: DISRUPTED_TAINT.to_owned(), effect: "NoSchedule".to_owned(), value: None, time_added: None }
 }
+
+/// Rooms, times groups, that one plan goes through at most to find out what would be if some nodes were marked.
+const MOST_WORK: usize = 200_000;
 
 /// What this plan placed on a node.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -81,6 +87,7 @@ pub(crate) fn disrupt<'a>(
         budgets: Budgets::new(index, leaving),
         draft,
         acted: false,
+        work: Cell::new(0),
     };
     if moving.ending {
         disruption.take_back();
@@ -113,6 +120,8 @@ struct Disruption<'p, 'a> {
     draft: &'p mut Draft,
     /// Something is marked, replaced or deleted.
     acted: bool,
+    /// What [`Disruption::has_place_without`] has reckoned through.
+    work: Cell<usize>,
 }
 
 /// An initialised node of a pool, with its claim.
@@ -147,16 +156,40 @@ impl<'a> Disruption<'_, 'a> {
         candidate::reason(self.index, member.view, member.claim, self.draft)
     }
 
-    /// Whether the load of `nodes`, once they are marked, fits on what takes pods now, with all else as good as it is.
-    fn could_do_without(&self, nodes: &BTreeSet<usize>) -> bool {
-        let after = assign(self.index, self.leaving, self.groups, nodes);
-        let as_good = after
-            .outcomes
-            .iter()
-            .zip(&self.assignment.outcomes)
-            .all(|(after, now)| after.coming <= now.coming && after.failed <= now.failed);
-        let what_if = WhatIf::new(self.index, self.leaving, &after, self.groups);
-        as_good && matches!(what_if.without(nodes, &BTreeSet::new(), None), Answer::Fits)
+    /// Whether all has its place, and as good a one as now, when `nodes` go and what is `to_come` is there: asked as the plan will ask that sees them go,
+    /// so that it finds nothing to buy. With more to reckon than [`MOST_WORK`] the answer is no.
+    fn has_place_without(&self, nodes: &BTreeSet<usize>, to_come: Vec<Room<'a>>) -> bool {
+        let rooms = self.assignment.rooms.len().saturating_mul(self.groups.len().saturating_add(1));
+        self.work.set(self.work.get().saturating_add(rooms));
+        if self.work.get() > MOST_WORK.max(rooms) {
+            return false;
+        }
+        let going = |at: &usize| nodes.contains(at);
+        let leaving = Leaving {
+            nodes: self.leaving.nodes.iter().enumerate().map(|(at, leaves)| *leaves || going(&at)).collect(),
+            claims: self
+                .leaving
+                .claims
+                .iter()
+                .zip(&self.index.claims)
+                .map(|(leaves, view)| *leaves || view.node.as_ref().is_some_and(going))
+                .collect(),
+        };
+        let chunks = self.groups.iter().filter_map(|group| match &group.source {
+            Source::Buffers(members) => Some(members.iter().map(|(at, count)| (*at, group.shape, *count))),
+            Source::Pods(_) => None,
+        });
+        let groups = demand::demand(self.index, &leaving.nodes, chunks.flatten());
+        let before = |key: &str| {
+            let mut all = self.groups.iter().zip(&self.assignment.outcomes);
+            all.find(|(group, _)| group.key == key).map(|(_, outcome)| outcome.clone()).unwrap_or_default()
+        };
+        let after = assign_if(self.index, &leaving, &groups, &BTreeSet::new(), to_come);
+        let as_good = groups.iter().zip(&after.outcomes).all(|(group, after)| {
+            let before = before(&group.key);
+            after.coming <= before.coming && after.failed <= before.failed
+        });
+        as_good && after.create.is_empty()
     }
 
     fn mark(&mut self, member: Member<'a>) {
@@ -250,7 +283,10 @@ impl<'a> Disruption<'_, 'a> {
         if !arrived {
             return matches!(self.what_if().without(&nodes, new, None), Answer::Fits);
         }
-        if !self.could_do_without(&nodes) {
+        let drifted = needed.keys().any(|(_, reason)| *reason == DisruptionReason::Drifted);
+        // without need, no buffer may lose its room
+        let spares = drifted || self.what_if().spares_chunks(&nodes, true);
+        if !spares || !self.has_place_without(&nodes, Vec::new()) {
             return false;
         }
         if needed.into_iter().all(|((pool, reason), count)| self.budgets.left(pool, reason) >= count) {
@@ -312,9 +348,7 @@ impl<'a> Disruption<'_, 'a> {
         }
         let nodes: BTreeSet<usize> = marked.iter().map(|member| member.at).collect();
         let placed = marked.iter().any(|member| self.uses[member.at] != Use::Nothing);
-        let can_go = reasons.len() == marked.len()
-            && !placed
-            && matches!(self.what_if().without(&nodes, &BTreeSet::new(), None), Answer::Fits);
+        let can_go = !placed && reasons.len() == marked.len() && self.has_place_without(&nodes, Vec::new());
         for (at, member) in marked.iter().enumerate() {
             match reasons.get(at) {
                 Some(DisruptionReason::Drifted) if can_go => self.delete(*member, DeleteReason::Drifted),

@@ -40,7 +40,8 @@ pub(super) fn search(disruption: &mut Disruption<'_, '_>) {
 fn replace_drifted<'a>(disruption: &mut Disruption<'_, 'a>, market: &Market<'a>) -> bool {
     let mut drifted: Vec<Member<'a>> = disruption
         .members()
-        .filter(|member| member.view.node.ready && drift::drifted(disruption.index, member.claim).is_some())
+        .filter(|member| member.view.node.ready && !disruption.was_tried(*member))
+        .filter(|member| drift::drifted(disruption.index, member.claim).is_some())
         .collect();
     drifted.sort_by_key(|member| (disruption.has_load(*member), member.claim.claim.created));
     let mut chosen: Vec<Member<'a>> = Vec::new();
@@ -97,8 +98,9 @@ fn consolidate<'a>(disruption: &mut Disruption<'_, 'a>, market: &Market<'a>) {
     let few = candidates.get(..candidates.len().min(TOGETHER)).unwrap_or_default();
     // what needs nothing new first
     let fits = |disruption: &Disruption<'_, 'a>, some: &[Priced<'a>]| {
-        let answer = disruption.what_if().without(&set(&members(some)), &BTreeSet::new(), None);
-        matches!(answer, Answer::Fits).then_some(answer)
+        let (what_if, nodes) = (disruption.what_if(), set(&members(some)));
+        let answer = what_if.without(&nodes, &BTreeSet::new(), None);
+        (matches!(answer, Answer::Fits) && what_if.spares_chunks(&nodes, false)).then_some(answer)
     };
     let buys = |disruption: &Disruption<'_, 'a>, some: &[Priced<'a>]| better(disruption, market, some);
     let singly = || candidates.chunks(1);
@@ -113,7 +115,7 @@ fn most<'a>(
     disruption: &mut Disruption<'_, 'a>,
     nodes: &[Priced<'a>],
     least: usize,
-    answer: impl Fn(&Disruption<'_, 'a>, &[Priced<'a>]) -> Option<Answer>,
+    answer: impl Fn(&Disruption<'_, 'a>, &[Priced<'a>]) -> Option<Answer<'a>>,
 ) -> bool {
     let (mut least, mut most, mut found) = (least, nodes.len(), None);
     while least <= most {
@@ -137,6 +139,7 @@ fn candidates<'a>(disruption: &mut Disruption<'_, 'a>) -> Vec<Priced<'a>> {
     for member in members {
         let Member { view, claim, .. } = member;
         let may_go = view.node.ready
+            && !disruption.was_tried(member)
             && disruption.has_load(member)
             && quiet::when_underutilized(disruption.index, claim)
             && candidate::is_quiet(disruption.index, claim, disruption.draft)
@@ -160,23 +163,34 @@ fn candidates<'a>(disruption: &mut Disruption<'_, 'a>) -> Vec<Priced<'a>> {
     all
 }
 
-/// What becomes of nodes' load if they go, where that costs less: it fits elsewhere, or on one new node.
-fn better<'a>(disruption: &Disruption<'_, 'a>, market: &Market<'a>, nodes: &[Priced<'a>]) -> Option<Answer> {
+/// One new node for the load of nodes that go, where it costs less than they do.
+fn better<'a>(
+    disruption: &Disruption<'_, 'a>,
+    market: &Market<'a>,
+    nodes: &[Priced<'a>],
+) -> Option<Answer<'a>> {
     let price = nodes.iter().map(|one| one.price).sum();
     let set = set(&members(nodes));
     let what_if = disruption.what_if();
     // where not everything that could be bought is cheaper, spot instances alone may be
     [None, Some("spot")].into_iter().find_map(|capacity_type| {
         let market = market.clone().below(price, capacity_type);
-        match what_if.without(&set, &BTreeSet::new(), Some(market)) {
-            Answer::Fits => Some(Answer::Fits),
-            Answer::Buys(purchase) => may_replace(nodes, &purchase).then_some(Answer::Buys(purchase)),
-            Answer::Fails(_) => None,
+        // pods may go where their chunks are to go: so there must be room for both
+        let answer = if what_if.is_mixed(&set) {
+            what_if.anew(&set, market)
+        } else {
+            what_if.without(&set, &BTreeSet::new(), Some(market))
+        };
+        match answer {
+            Answer::Buys(purchase) if may_replace(nodes, &purchase) && what_if.spares_chunks(&set, true) => {
+                Some(Answer::Buys(purchase))
+            }
+            _ => None,
         }
     })
 }
 
-fn may_replace(nodes: &[Priced<'_>], purchase: &Purchase) -> bool {
+fn may_replace(nodes: &[Priced<'_>], purchase: &Purchase<'_>) -> bool {
     let may_be_spot = |claim: &NewClaim| {
         let mut all = claim.spec.requirements.iter();
         all.any(|own| own.key == labels::CAPACITY_TYPE && own.values.iter().any(|value| value == "spot"))
@@ -187,10 +201,10 @@ fn may_replace(nodes: &[Priced<'_>], purchase: &Purchase) -> bool {
 }
 
 /// Marks nodes whose load fits elsewhere, or buys what is needed first. Whether anything was begun.
-fn begin<'a>(disruption: &mut Disruption<'_, 'a>, nodes: &[Member<'a>], answer: Answer) -> bool {
+fn begin<'a>(disruption: &mut Disruption<'_, 'a>, nodes: &[Member<'a>], answer: Answer<'a>) -> bool {
     match answer {
         Answer::Fits => {
-            let can_go = disruption.could_do_without(&set(nodes));
+            let can_go = disruption.has_place_without(&set(nodes), Vec::new());
             if can_go {
                 for member in nodes {
                     disruption.mark(*member);
@@ -199,6 +213,10 @@ fn begin<'a>(disruption: &mut Disruption<'_, 'a>, nodes: &[Member<'a>], answer: 
             can_go
         }
         Answer::Buys(purchase) => {
+            // what is bought must be of use once it is there
+            if !disruption.has_place_without(&set(nodes), purchase.rooms) {
+                return false;
+            }
             let uids: Vec<&str> = nodes.iter().map(|member| member.claim.claim.uid.as_str()).collect();
             let replaces = uids.join(",");
             for mut claim in purchase.claims {
@@ -212,6 +230,11 @@ fn begin<'a>(disruption: &mut Disruption<'_, 'a>, nodes: &[Member<'a>], answer: 
 }
 
 impl Disruption<'_, '_> {
+    /// Whether the node was marked or replaced lately, and came to stay after all.
+    fn was_tried(&self, member: Member<'_>) -> bool {
+        self.index.tried.contains(&member.claim.claim.uid)
+    }
+
     /// Whether pods or chunks are on a node.
     fn has_load(&self, member: Member<'_>) -> bool {
         self.uses[member.at] != Use::Nothing || member.view.reschedulable().next().is_some()

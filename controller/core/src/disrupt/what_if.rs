@@ -9,10 +9,11 @@ use std::{
 };
 
 use crate::{
+    amounts,
     assign::Assignment,
     claims::{Market, Purchase},
     demand::{Group, Keys, Source, grouped},
-    fit::{self, Needs},
+    fit::{self, Needs, Repelling},
     index::Index,
     lifecycle::Leaving,
     place::{self, Outcome, Room, Standing},
@@ -32,11 +33,11 @@ pub(crate) struct WhatIf<'p, 'a> {
 
 /// What would become of the load.
 #[derive(Debug)]
-pub(crate) enum Answer {
+pub(crate) enum Answer<'a> {
     /// All of it fits on what there is.
     Fits,
     /// It fits if this is bought.
-    Buys(Purchase),
+    Buys(Purchase<'a>),
     /// It does not fit.
     Fails(String),
 }
@@ -61,21 +62,28 @@ impl<'p, 'a> WhatIf<'p, 'a> {
         nodes: &BTreeSet<usize>,
         also: &BTreeSet<usize>,
         market: Option<Market<'a>>,
-    ) -> Answer {
-        let repelling = if self.repelling {
-            let mut leaving = self.leaving.nodes.clone();
-            leaving.iter_mut().enumerate().for_each(|(at, leaves)| *leaves |= nodes.contains(&at));
-            place::repelling(self.index, &Leaving { nodes: leaving, claims: Vec::new() })
-        } else {
-            Vec::new()
-        };
+    ) -> Answer<'a> {
+        self.answer(nodes, |room| takes(room, nodes, also), market)
+    }
+
+    /// What would have to be bought for all of the load of `nodes`, wherever else there is room.
+    pub(crate) fn anew(&self, nodes: &BTreeSet<usize>, market: Market<'a>) -> Answer<'a> {
+        self.answer(nodes, |_| false, Some(market))
+    }
+
+    fn answer(
+        &self,
+        nodes: &BTreeSet<usize>,
+        takes: impl Fn(&Room<'a>) -> bool,
+        mut market: Option<Market<'a>>,
+    ) -> Answer<'a> {
+        let repelling = self.repelling(nodes);
         let mut changed: BTreeMap<usize, Room<'a>> = BTreeMap::new();
-        let mut bought = market;
         let mut purchase = false;
         for (at, group) in self.load(nodes).iter().enumerate() {
             let needs = Needs::new(group.shape, &repelling);
             let mut left = group.count;
-            for (number, room) in self.rooms.iter().enumerate().filter(|(_, room)| takes(room, nodes, also)) {
+            for (number, room) in self.rooms.iter().enumerate().filter(|(_, room)| takes(room)) {
                 if left == 0 {
                     break;
                 }
@@ -89,7 +97,7 @@ impl<'p, 'a> WhatIf<'p, 'a> {
                 continue;
             }
             let mut outcome = Outcome::default();
-            match &mut bought {
+            match &mut market {
                 Some(market) => market.buy(group, &needs, left, &mut outcome),
                 None => return Answer::Fails("what runs on it does not fit elsewhere".to_owned()),
             }
@@ -98,10 +106,81 @@ impl<'p, 'a> WhatIf<'p, 'a> {
             }
             purchase = true;
         }
-        match bought.filter(|_| purchase) {
+        match market.filter(|_| purchase) {
             Some(market) => Answer::Buys(market.into_purchase()),
             None => Answer::Fits,
         }
+    }
+
+    /// Whether both pods and chunks are on `nodes`.
+    pub(crate) fn is_mixed(&self, nodes: &BTreeSet<usize>) -> bool {
+        let load = self.load(nodes);
+        load.iter().any(Group::is_virtual) && !load.iter().all(Group::is_virtual)
+    }
+
+    /// Whether the chunks of each buffer keep their room wherever the scheduler puts the pods of `nodes`. It does that as it likes: it spreads them,
+    /// and the emptiest nodes are those that buffers keep. So there must be spare room for as many chunks as the pods can cost at most, each of
+    /// them: as many as are needed to hold it.
+    ///
+    /// Chunks of the nodes themselves are to move into the same spare room, or, if they are `provided` for, are not looked at. Where rules
+    /// other than resources count, the answer is no.
+    pub(crate) fn spares_chunks(&self, nodes: &BTreeSet<usize>, provided: bool) -> bool {
+        let pods: Vec<Group<'a>> = self.load(nodes).into_iter().filter(|group| !group.is_virtual()).collect();
+        if pods.is_empty() {
+            return true;
+        }
+        let none = BTreeSet::new();
+        let mut rooms: Vec<Room<'a>> =
+            self.rooms.iter().filter(|room| takes(room, nodes, &none)).cloned().collect();
+        let repelling = self.repelling(nodes);
+        let has_rules = |shape| Needs::new(shape, &repelling).has_own_rules();
+        let pods_have_rules = pods.iter().any(|pod| has_rules(pod.shape));
+        let own =
+            self.rooms.iter().filter(|room| !provided && room.node.is_some_and(|at| nodes.contains(&at)));
+        for (at, count) in own.flat_map(|room| &room.placed) {
+            let Some(group) = self.groups.get(*at).filter(|group| group.is_virtual()) else { continue };
+            let (needs, mut left) = (Needs::new(group.shape, &repelling), *count);
+            for room in &mut rooms {
+                left -= room.place(*at, &needs, left, &mut Outcome::default());
+            }
+            if left > 0 {
+                return false;
+            }
+        }
+        for (at, group) in self.groups.iter().enumerate().filter(|(_, group)| group.is_virtual()) {
+            let placed = rooms.iter().flat_map(|room| &room.placed).filter(|(of, _)| *of == at);
+            let placed: u64 = placed.map(|(_, count)| *count).sum();
+            if placed == 0 {
+                continue;
+            }
+            if pods_have_rules || has_rules(group.shape) {
+                return false;
+            }
+            let cost = pods.iter().map(|pod| {
+                let chunks = amounts::needed(&group.shape.requests, &pod.shape.requests);
+                pod.count.saturating_mul(chunks)
+            });
+            // whether it is a chunk's own room that they take, or spare room
+            let mut left = cost.fold(0, u64::saturating_add);
+            let needs = Needs::new(group.shape, &repelling);
+            for room in &mut rooms {
+                left -= room.place(at, &needs, left, &mut Outcome::default());
+            }
+            if left > 0 {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// What pods that stay keep others away from, if `nodes` go.
+    fn repelling(&self, nodes: &BTreeSet<usize>) -> Vec<Repelling<'a>> {
+        if !self.repelling {
+            return Vec::new();
+        }
+        let mut leaving = self.leaving.nodes.clone();
+        leaving.iter_mut().enumerate().for_each(|(at, leaves)| *leaves |= nodes.contains(&at));
+        place::repelling(self.index, &Leaving { nodes: leaving, claims: Vec::new() })
     }
 
     /// What is on the nodes: chunks first, as the next plan will place them before it looks at the pods.

@@ -44,6 +44,8 @@ pub struct World {
     pub requests: BTreeMap<String, u32>,
     /// Several shapes compete: the second plan may pack them otherwise, so that other buffers are the ones that fit; but no more than that.
     pub may_repack: bool,
+    /// The scheduler prefers the emptiest node, as it does by default; else the oldest.
+    pub spreads: bool,
     /// How long each step takes.
     pub pace: SignedDuration,
     next: u32,
@@ -223,6 +225,7 @@ impl World {
             deleted: Vec::new(),
             requests: BTreeMap::new(),
             may_repack: false,
+            spreads: false,
             pace: SignedDuration::ZERO,
             next: 0,
         }
@@ -265,6 +268,8 @@ impl World {
 
     /// Carries a plan out as the API server would.
     pub fn apply(&mut self, plan: &Plan) {
+        let tried: Vec<String> = plan.tries(&self.snapshot).map(ToOwned::to_owned).collect();
+        self.snapshot.tried.extend(tried);
         for status in &plan.buffers {
             let buffer = self.snapshot.buffers.iter_mut().find(|buffer| buffer.key == status.key).unwrap();
             assert_ne!(buffer.status, status.status, "a status that says nothing new was written");
@@ -314,7 +319,8 @@ impl World {
             if let Some(name) = pod.key.name.strip_prefix("w-") {
                 let (stem, number) = name.rsplit_once('-').unwrap();
                 let next = format!("w-{stem}-{}", number.parse::<u32>().unwrap() + 100);
-                let again = self::pod(&next, (*pod.shape).clone());
+                let mut again = self::pod(&next, (*pod.shape).clone());
+                again.created = Some(self.now);
                 self.snapshot.pods.push(again);
             }
         }
@@ -532,6 +538,14 @@ impl World {
     fn schedule(&self, pod: &Pod) -> Option<String> {
         let mut nodes: Vec<&Node> = self.snapshot.nodes.iter().collect();
         nodes.sort_by_key(|node| &node.uid);
+        if self.spreads {
+            let cpu = |amounts: &Resources| amounts.get("cpu").copied().unwrap_or_default();
+            let free = |node: &Node| {
+                let there = self.snapshot.pods.iter().filter(|pod| pod.node.as_ref() == Some(&node.name));
+                there.fold(cpu(&node.allocatable), |free, pod| free.minus(cpu(&pod.shape.requests)))
+            };
+            nodes.sort_by_key(|node| std::cmp::Reverse(free(node)));
+        }
         let found = nodes.into_iter().find(|node| {
             node.ready
                 && !node.unschedulable
