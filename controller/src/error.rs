@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use buffer_client::chain;
 
+use crate::leader::Timing;
+
 /// Why the controller ends. Failed reads and writes of single objects don't end it.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -26,6 +28,18 @@ pub enum Error {
         waited: Duration,
         /// Each kind with the last error.
         missing: String,
+    },
+    /// The lease is, or may soon be, another's.
+    #[error("this process is not the leader any more")]
+    LeaseLost,
+    /// The times of the leader election make no sense.
+    #[error(
+        "a lease of {} s, a renew deadline of {} s and a retry period of {} s: each must be longer than the next, and none zero",
+        timing.lease.as_secs(), timing.deadline.as_secs(), timing.retry.as_secs()
+    )]
+    Timing {
+        /// The times.
+        timing: Timing,
     },
     /// Planning or a write ended in a panic.
     #[error("a task of the controller ended in a panic")]

@@ -14,6 +14,7 @@
 //! * `watch`: one task a kind.
 //! * `write`: a plan's writes, grouped by object, and how each is sent.
 //! * `run`: the loop that says when to plan, and carries plans out.
+//! * `leader`: who may write, and the fence that keeps the others from it.
 //! * `admin`, `metrics`, `events`, `backoff`: what their names say.
 
 mod admin;
@@ -24,6 +25,7 @@ mod convert;
 mod error;
 mod events;
 mod kind;
+mod leader;
 mod logging;
 mod metrics;
 mod run;
@@ -32,6 +34,7 @@ mod write;
 
 pub use config::{Config, FeatureGates, ParseFeatureGatesError};
 pub use error::Error;
+pub use leader::Timing;
 pub use logging::{LogFormat, init_logging};
 pub use run::run;
 pub use tokio_util::sync::CancellationToken;

@@ -53,6 +53,7 @@ pub struct Metrics {
     writes: Family<WriteLabels, Counter>,
     errors: Family<ErrorLabels, Counter>,
     buffers: Family<ConditionLabels, Gauge>,
+    leader: Gauge,
 }
 
 impl Metrics {
@@ -69,7 +70,9 @@ impl Metrics {
         registry.register("errors", "Errors, by kind", errors.clone());
         let buffers = Family::default();
         registry.register("buffers", "Buffers, by condition and its status", buffers.clone());
-        Self { registry: Arc::new(registry), plans, planning, writes, errors, buffers }
+        let leader = Gauge::default();
+        registry.register("is_leader", "1 while this process may write, else 0", leader.clone());
+        Self { registry: Arc::new(registry), plans, planning, writes, errors, buffers, leader }
     }
 
     /// Counts a plan.
@@ -103,6 +106,11 @@ impl Metrics {
                 self.buffers.get_or_create(&ConditionLabels { condition, status }).set(count);
             }
         }
+    }
+
+    /// Whether this process may write.
+    pub fn leader(&self, leads: bool) {
+        self.leader.set(leads.into());
     }
 
     /// All values in the OpenMetrics text format.
@@ -139,12 +147,16 @@ mod tests {
             [buffer(vec![condition("Provisioning", "True"), condition("Mine", "True")]), buffer(vec![])];
         metrics.buffers(&buffers);
         metrics.plan("watch", Duration::from_millis(2));
+        metrics.leader(true);
         let text = metrics.text().unwrap();
         let has = |line: &str| assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
         has("buffer_controller_buffers{condition=\"Provisioning\",status=\"True\"} 1");
         has("buffer_controller_buffers{condition=\"Provisioning\",status=\"False\"} 0");
         has("buffer_controller_plans_total{reason=\"watch\"} 1");
         has("buffer_controller_planning_seconds_count 1");
+        has("buffer_controller_is_leader 1");
+        metrics.leader(false);
+        assert!(metrics.text().unwrap().contains("\nbuffer_controller_is_leader 0\n"));
         assert!(!text.contains("Mine"));
     }
 }

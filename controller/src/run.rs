@@ -16,7 +16,7 @@ use buffer_core::{
     snapshot::Snapshot,
 };
 use jiff::Timestamp;
-use kube::Client;
+use kube::{Api, Client};
 use tokio::{
     sync::mpsc,
     task::JoinSet,
@@ -34,9 +34,10 @@ use crate::{
     error::Error,
     events::EventLog,
     kind::{Kind, ObjectRef},
+    leader::{Election, Fence, identity},
     metrics::Metrics,
     watch::Watches,
-    write::{Action, Group, NodesFirst, Outcome, Turn, Writer, groups, predicted},
+    write::{Action, Group, MANAGER, NodesFirst, Outcome, Turn, Writer, groups, predicted},
 };
 
 /// A burst of changes is over after so long without one.
@@ -67,15 +68,48 @@ const QUEUE: usize = 1024;
 /// Fails where the cluster can't be reached or does not have the kinds that are needed, and where the admin port can't be used.
 /// Failed reads and writes of single objects are logged, counted and repeated.
 pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), Error> {
-    let client = buffer_client::connect(config.kubeconfig.as_deref()).await?;
+    let election = &config.leader_election;
+    let timing = election.timing()?;
+    let identity = identity(&election.identity);
+    let mut connection = buffer_client::config(config.kubeconfig.as_deref()).await?;
+    buffer_client::set_user_agent(
+        &mut connection,
+        &format!("{MANAGER}/{} ({identity})", env!("CARGO_PKG_VERSION")),
+    );
     let metrics = Metrics::new();
     let admin = Admin::new(metrics.clone());
     if let Some(port) = config.admin_port {
         admin.serve(port, shutdown.clone()).await?;
     }
     let settings = Settings::from(config.feature_gates);
-    info!(capacity_buffer = settings.capacity_buffer, "starting");
-    Controller::new(client, settings, metrics, admin, plan).run(shutdown).await
+    info!(
+        capacity_buffer = settings.capacity_buffer,
+        leader_election = election.enabled,
+        identity,
+        "starting"
+    );
+    if !election.enabled {
+        let client = buffer_client::client(connection)?;
+        Controller::new(client, settings, metrics, admin, plan).run(shutdown).await?;
+        return Ok(());
+    }
+    let namespace = election.namespace.as_ref().unwrap_or(&connection.default_namespace).clone();
+    let leases = Api::namespaced(buffer_client::client(connection.clone())?, &namespace);
+    let (mut election, fence) = Election::start(leases, &election.name, &identity, timing, metrics.clone());
+    let client = buffer_client::gated_client(connection, fence.gate())?;
+    let mut controller = Controller::new(client, settings, metrics, admin, plan);
+    controller.standby = Some(fence);
+    let left = tokio::select! {
+        biased;
+        // with the controller all that it has on its way goes
+        () = election.lost() => return Err(Error::LeaseLost),
+        left = controller.run(shutdown) => left?,
+    };
+    // what is still on its way may arrive when another leads: then the lease has to run out by itself
+    if left == 0 {
+        election.release().await;
+    }
+    Ok(())
 }
 
 /// What woke the planner.
@@ -83,6 +117,8 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), Erro
 enum Reason {
     /// The first lists are complete.
     Start,
+    /// This process has become the leader.
+    Elected,
     /// A watch has shown a change.
     Watch,
     /// The planner wants to see its own writes carried out, or a look that it asked for was taken.
@@ -101,6 +137,7 @@ impl Reason {
     fn name(self) -> &'static str {
         match self {
             Self::Start => "start",
+            Self::Elected => "elected",
             Self::Watch => "watch",
             Self::Own => "follow_up",
             Self::Free => "object_free",
@@ -131,6 +168,8 @@ struct Controller<P> {
     cache: Cache,
     events: EventLog,
     backoff: Backoff,
+    /// There until this process may write: until then nothing is planned.
+    standby: Option<Fence>,
     /// Kinds whose first list is not complete.
     unlisted: HashSet<Kind>,
     burst: Option<Burst>,
@@ -170,6 +209,7 @@ where
             interner,
             cache: Cache::default(),
             backoff: Backoff::default(),
+            standby: None,
             unlisted: HashSet::new(),
             burst: None,
             busy: HashMap::new(),
@@ -184,7 +224,11 @@ where
         }
     }
 
-    async fn run(mut self, shutdown: CancellationToken) -> Result<(), Error> {
+    /// Runs until the shutdown. Gives the number of groups of writes that are still on their way then.
+    async fn run(mut self, shutdown: CancellationToken) -> Result<usize, Error> {
+        if self.standby.is_none() {
+            self.metrics.leader(true);
+        }
         let (sender, mut changes) = mpsc::channel(QUEUE);
         let mut watches = Watches::start(
             &self.client,
@@ -210,7 +254,15 @@ where
                     while let Ok(change) = changes.try_recv() {
                         self.shown(change);
                     }
-                    self.plan().await?;
+                    if self.standby.is_some() {
+                        self.stand_by();
+                    } else {
+                        self.plan().await?;
+                    }
+                }
+                () = opened(&mut self.standby) => {
+                    self.standby = None;
+                    self.wake(Reason::Elected);
                 }
                 Some(outcome) = self.writes.join_next() => self.written(outcome.map_err(Error::Panicked)?),
                 panic = watches.panicked() => return Err(Error::Panicked(panic)),
@@ -222,11 +274,23 @@ where
         if rest.is_err() {
             warn!(writes = self.writes.len(), "gave up on writes that were on their way");
         }
-        Ok(())
+        Ok(self.writes.len())
+    }
+
+    /// What a plan does besides, for one that does not plan.
+    fn stand_by(&mut self) {
+        let now = Instant::now();
+        self.cache.expire(now, Timestamp::now());
+        self.metrics.buffers(self.cache.buffers());
+        self.planned = now;
+        self.timer = (now + RESYNC, Reason::Resync);
     }
 
     /// When to plan next, as things are now.
     fn due(&self) -> Instant {
+        if self.standby.is_some() {
+            return self.timer.0;
+        }
         let burst = self.burst.map(|burst| {
             let latest = burst.first + LATEST;
             if burst.reason == Reason::Own && self.follow_ups >= FOLLOW_UPS {
@@ -437,6 +501,14 @@ where
             })
             .collect();
         Error::NotListed { waited: LIST_PATIENCE, missing: missing.join("; ") }
+    }
+}
+
+/// Waits until this process may write, if it may not yet.
+async fn opened(standby: &mut Option<Fence>) {
+    match standby {
+        Some(fence) => fence.opened().await,
+        None => std::future::pending().await,
     }
 }
 

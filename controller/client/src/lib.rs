@@ -7,12 +7,14 @@
 //! client for long are told to end.
 
 mod chain;
+mod gate;
 mod stop;
 
 use std::{path::Path, time::Duration};
 
 pub use chain::chain;
-use http::{Request, Response};
+pub use gate::Gate;
+use http::{HeaderValue, Request, Response, header::USER_AGENT};
 use hyper_rustls::{FixedServerNameResolver, HttpsConnectorBuilder};
 use hyper_util::{
     client::legacy::{Client as HyperClient, connect::HttpConnector},
@@ -71,6 +73,24 @@ pub async fn config(kubeconfig: Option<&Path>) -> Result<Config, Error> {
 
 /// A client for a configuration. Requests that the server asks to repeat (429, 503, 504) are repeated, evictions are not.
 pub fn client(config: Config) -> Result<Client, Error> {
+    behind(config, None)
+}
+
+/// The same, behind a gate.
+pub fn gated_client(config: Config, gate: Gate) -> Result<Client, Error> {
+    behind(config, Some(gate))
+}
+
+/// Makes requests say in their `User-Agent` from whom they are. Characters that a header can't hold become `_`.
+pub fn set_user_agent(config: &mut Config, agent: &str) {
+    let printable = |c: char| if c.is_ascii_graphic() || c == ' ' { c } else { '_' };
+    let agent: String = agent.chars().map(printable).collect();
+    if let Ok(value) = HeaderValue::from_str(&agent) {
+        config.headers.push((USER_AGENT, value));
+    }
+}
+
+fn behind(config: Config, gate: Option<Gate>) -> Result<Client, Error> {
     let mut http = HttpConnector::new();
     http.enforce_http(false);
     http.set_nodelay(true);
@@ -89,8 +109,7 @@ pub fn client(config: Config) -> Result<Client, Error> {
         .layer(RetryLayer::new(Retry(RetryPolicy::server_retry())))
         .option_layer(config.auth_layer()?)
         .layer(config.extra_headers_layer()?)
-        .map_err(BoxError::from)
-        .service(hyper);
+        .service(gate::gated(gate, hyper));
     Ok(ClientBuilder::new(service, config.default_namespace).build())
 }
 

@@ -121,7 +121,7 @@ where
         tokio::time::sleep(span).await;
         end.cancel();
     });
-    controller.run(shutdown).await
+    controller.run(shutdown).await.map(|left| assert_eq!(left, 0, "nothing is left on its way"))
 }
 
 fn nothing(_: &Method, _: &str, _: u64) -> (u16, Value) {

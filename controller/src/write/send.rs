@@ -34,6 +34,7 @@ use crate::{
     convert::{self, Interner},
     error::request_text,
     kind::{Kind, ObjectRef},
+    leader::Fenced,
     metrics::Metrics,
     watch::LIVE_PODS,
 };
@@ -79,6 +80,7 @@ impl Error {
                 500.. => "server",
                 _ => "client",
             },
+            Self::Api(kube::Error::Service(error)) if error.is::<Fenced>() => "fenced",
             Self::Api(_) => "connection",
             Self::Timeout => "timeout",
             Self::Convert(_) => "answer",
